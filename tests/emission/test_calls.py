@@ -39,7 +39,7 @@ CASES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "views": lambda x, w: (
         x.view(2, 24), x.permute(2, 0, 1), x.transpose(0, -1), x.unsqueeze(1), x[:, :1].squeeze(1), x.select(1, 2),
         *x.unbind(1), *x.unbind(), *x.chunk(2, -1), *x.chunk(2), *x.split(4, 2), *x.split([1, 3], 1),
-        x.mT.reshape(4, 12), x.unflatten(2, (2, 3)),
+        x.mT.reshape(4, 12), x.unflatten(2, (2, 3)), x.flatten(1), x.mT.flatten(0, 1),
         x.unsqueeze(0).expand(3, -1, -1, -1), x.mT.contiguous(), x.sum().view(1).reshape(()),
         x.view_as(x.mT), F.dropout(x, 0.5), F.dropout(x, 0.5, False),
     ),

@@ -14,7 +14,7 @@ from crucible.capture import trace
 from crucible.graph import Argument, Ref, TensorType
 from crucible.plan.layouts import packed
 from crucible.plan.planner import fuse
-from crucible.plan.steps import Call, Fused, Plan
+from crucible.plan.steps import Call, Fused, Part, Plan
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
@@ -109,8 +109,14 @@ class _Step(torch.autograd.Function):
     def forward(ctx: Any, step: Fused, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         compute = step.compute
         assert isinstance(compute, Program)
-        storages = {name: _storage(given[step.reads.index(held)]) for name, held in step.operands.items()}
+        laid = {name: TensorType(t.shape, t.stride(), "float64") for name, t in zip(step.reads, given, strict=True)}
+        storages = {
+            name: _from(_storage(given[step.reads.index(held)]), step.parts.get(name), laid[held])
+            for name, held in step.operands.items()
+        }
         results = evaluate_program(compute, storages)
+        if step.joined:
+            results[step.result] = _whole({step.parts[name]: results[name] for name in step.joined}, step.type)
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
         updates = [torch.from_numpy(results[name]) for name in step.updates]
         ctx.mark_non_differentiable(*updates)
@@ -130,18 +136,44 @@ class _Step(torch.autograd.Function):
             laid = torch.empty_strided(type_.shape, type_.strides, dtype=gradient.dtype).copy_(gradient)
             upstream[name] = _storage(laid)
         assert step.backward is not None
+        upstream |= {
+            f"grad_{name}": _from(upstream[f"grad_{step.result}"], step.parts[name], step.type) for name in step.joined
+        }
         results = upstream | evaluate_program(step.backward, {**ctx.storages, **upstream})
         sums: list[torch.Tensor | None] = [None] * len(step.reads)
-        for name in step.wanted:
+        whole = {step.operands[name] for name in step.wanted if name in step.parts}
+        for held in whole:
+            type_ = packed(TensorType(*map(tuple, ctx.shapes[step.reads.index(held)]), "float64"))
+            mine = {step.parts[n]: results[f"grad_{n}"] for n, of in step.operands.items() if of == held}
+            found = torch.from_numpy(_whole(mine, type_))
+            sums[step.reads.index(held)] = found.as_strided(type_.shape, type_.strides)
+        for name in (each for each in step.wanted if each not in step.parts):
             place = step.reads.index(step.operands[name])
             found = torch.zeros(ctx.shapes[place][0], dtype=torch.float64)
             source = step.passed.get(name, f"grad_{name}")
-            if source in results:
+            if source.removeprefix("grad_") in step.joined:
+                part = step.parts[source.removeprefix("grad_")]
+                of = part.of(step.type)
+                found = torch.from_numpy(results[source]).as_strided(of.shape, of.strides)
+            elif source in results:
                 given_type = TensorType(*map(tuple, ctx.shapes[place]), "float64")
                 found = torch.from_numpy(results[source]).as_strided(given_type.shape, packed(given_type).strides)
             before = sums[place]
             sums[place] = found if before is None else before + found
         return None, *sums
+
+
+def _from(storage: Array, part: Part | None, whole: TensorType) -> Array:
+    """A tensor in memory from where a part of it begins."""
+    return storage if part is None else storage[part.begin(whole) :]
+
+
+def _whole(parts: dict[Part, Array], whole: TensorType) -> Array:
+    """Where parts were written into it."""
+    storage = np.zeros(whole.elements)
+    for part, made in parts.items():
+        storage[part.begin(whole) :][: len(made)] += made
+    return storage
 
 
 def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:

@@ -137,9 +137,9 @@ class Loop(nn.Module):
     def one(self, part: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         for step in self.said["steps"]:
             if step == "linear":
-                part = self.layer(part) if part.shape[-1] == 4 else part
+                part = self.layer(part) if part.shape[-1:] == (4,) else part
             elif step == "row":
-                part = part * self.row if part.shape[-1] == 4 else part
+                part = part * self.row if part.shape[-1:] == (4,) else part
             elif step == "column":
                 part = part * self.column if part.shape[-1:] == (3,) else part
             elif step == "table":

@@ -27,7 +27,12 @@ CASES: dict[str, tuple[Forward, dict[str, int]]] = {
     "little of it": (lambda y: y[:, :1] + y[:, 5:], {"slice": 2}),
     "one alone": (lambda y: y[:, :5] * 2, {"slice": 1}),
     "overlapping": (lambda y: y[:, :4] + y[:, 2:], {"slice": 2}),
-    "the same twice": (lambda y: y[:, :4].sin() + y[:, :4].cos(), {"slice": 2}),
+    "the same twice": (lambda y: y[:, :4].sin() + y[:, :4].cos(), {"slice": 1}),
+    "the same in two ways": (
+        lambda y: y[:, :4].sin() + y[:, -6:4] * y[:, 5:].sum() + y[:, -1:],
+        {"split_with_sizes": 1},
+    ),
+    "the same as an output": (lambda y: (y[:, :4], y[:, :4] * 2), {"slice": 2}),
     "every second": (lambda y: y[:, ::2] + y[:, 1::2], {"slice": 2}),
     "an output": (lambda y: (y[:, :3], y[:, 3:] * 2), {"slice": 2}),
     "seen in an output": (lambda y: (y[:, :3].T, y[:, 3:] * 2), {"slice": 2}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crucible.emission.at_once import FUNCTION, UNLEARNED
 from crucible.emission.extension import tensors
 from crucible.emission.host import SCALAR, Host, braced
-from crucible.emission.operator import Operator, function, gradients
+from crucible.emission.operator import Operator, function, gradients, seen
 from crucible.plan.steps import Fused
 
 _HEADERS = (
@@ -166,10 +166,13 @@ def _gradient(op: Operator, tensor: str) -> str:
     made = list(op.backward.makes) if op.backward else []
     type_ = op.forward.takes[tensor]
     zero = f"torch::zeros({braced(type_.shape)}, given[0].options().dtype(torch::{SCALAR[type_.dtype]}))"
+
+    def word(name: str) -> str:
+        return f"made[{made.index(name)}]" if name in made else _upstream(op.step, [*op.step.upstream].index(name))
+
     terms = []
     for name, of in found:
-        place = [*op.step.upstream].index(name) if name not in made else 0
-        term = f"made[{made.index(name)}]" if name in made else _upstream(op.step, place)
+        term = seen(op.step, name, word)
         terms.append(term if of.shape == type_.shape else f"{term}.reshape({braced(type_.shape)})")
     return " + ".join(terms) or zero
 

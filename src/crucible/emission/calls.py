@@ -69,7 +69,9 @@ _FORMS = {
     "contiguous.default": _form(".contiguous", by_name="memory_format", memory_format=0),
 }  # fmt: skip
 """By operator and overload of `aten`."""
-RESHAPED = frozenset({"view.default", "_unsafe_view.default", "reshape.default", "view_as.default", "unflatten.int"})
+RESHAPED = frozenset({
+    "view.default", "_unsafe_view.default", "reshape.default", "view_as.default", "unflatten.int", "flatten.using_ints",
+})  # fmt: skip
 SPLIT = frozenset({"split.Tensor", "split_with_sizes.default", "split.sizes"})
 _STRIDED = frozenset({"as_strided.default", "view_as_complex.default", "view.dtype"})
 """What depends on the strides of what it is given."""

@@ -4,7 +4,7 @@ direction."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crucible.graph import TensorType
 from crucible.write.kernel import Kernel, Lowered
@@ -39,6 +39,8 @@ class Host:
     """The variable of each name that kernels use; a name without an entry is its own variable."""
     lowered: tuple[Lowered, ...]
     """Launched in this order."""
+    begins: Mapping[str, int] = field(default_factory=dict)
+    """Where names that kernels use begin in their variables, in elements, if not where those do."""
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -75,6 +77,11 @@ class Host:
     def held(self, name: str) -> str:
         """The tensor of a name that kernels use."""
         return self.variables.get(name, name)
+
+    def pointer(self, name: str) -> str:
+        """What a kernel is given for a name."""
+        begin = self.begins.get(name, 0)
+        return f"{self.held(name)} + {begin}" if begin else self.held(name)
 
     @property
     def text(self) -> str:

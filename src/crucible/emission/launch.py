@@ -34,7 +34,7 @@ def launch(host: Host) -> str:
 
 
 def _launch(host: Host, kernel: Kernel) -> list[str]:
-    pointers = ", ".join(host.held(name) for name in (*kernel.reads, *kernel.writes))
+    pointers = ", ".join(map(host.pointer, (*kernel.reads, *kernel.writes)))
     grid = str(kernel.grid[0]) if kernel.grid[1:] == (1, 1) else f"dim3({', '.join(map(str, kernel.grid))})"
     asks = f"allow_shared<{kernel.name}>({kernel.shared_bytes}, device)"
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from crucible.emission.beside import side_by_side
@@ -46,13 +46,15 @@ def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator
     takes = {name: types[name] for name in step.reads}
     buffers = {name: types[buffer] for name, buffer in step.updates.items()}
     makes = {**step.results, **step.saved, **buffers}
-    held = dict(step.operands)
+    held = {**step.operands, **dict.fromkeys(step.joined, step.result)}
+    begins = {name: part.begin({**types, **step.results}[held[name]]) for name, part in step.parts.items()}
     keeping = None
     if step.keeps_apart:
         lowered = side_by_side(lowered_forward(step, gpu, keeping=True), held, gpu)
         keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered)
         makes = step.results
-    forward = Host(f"run_{step.name}", takes, makes, {}, held, side_by_side(lowered_forward(step, gpu), held, gpu))
+    lowered = side_by_side(lowered_forward(step, gpu), held, gpu)
+    forward = Host(f"run_{step.name}", takes, makes, {}, held, lowered, begins)
     backward = _backward(step, takes, gpu) if step.wanted and not step.is_copy else None
     return Operator(step, forward, keeping, backward)
 
@@ -65,10 +67,20 @@ def _backward(step: Fused, takes: Mapping[str, TensorType], gpu: Gpu) -> Host | 
     read = {step.operands.get(name, name) for each in found.lowered for kernel in each.kernels for name in kernel.reads}
     known = {**takes, **step.results, **step.saved}
     given = step.upstream | {name: type_ for name, type_ in known.items() if name in read}
-    makes = {f"grad_{name}": packed(takes[step.operands[name]]) for name in found.gradients}
-    held = dict(step.operands)
+    whole = {name: _whole(step, name) for name in found.gradients}
+    makes = {whole[name]: packed(takes[step.operands[name]]) for name in found.gradients}
+    inside = {f"grad_{name}": whole[name] for name in found.gradients if name in step.parts}
+    inside |= {f"grad_{name}": f"grad_{step.result}" for name in step.joined}
+    held, laid = {**step.operands, **inside}, {**takes, **step.upstream, **makes}
+    names = {f"{word}{name}": part for name, part in step.parts.items() for word in ("", "grad_")}
+    begins = {name: part.begin(laid[held[name]]) for name, part in names.items() if held.get(name) in laid}
     lowered = side_by_side(found.lowered, held, gpu)
-    return Host(f"run_{step.name}_backward", given, makes, found.partials, held, lowered)
+    return Host(f"run_{step.name}_backward", given, makes, found.partials, held, lowered, begins)
+
+
+def _whole(step: Fused, operand: str) -> str:
+    """The tensor that an operand's gradient is, or is a part of."""
+    return f"grad_{step.operands[operand] if operand in step.parts else operand}"
 
 
 def registration(op: Operator) -> list[str]:
@@ -242,9 +254,20 @@ def gradients(op: Operator, tensor: str) -> list[tuple[str, TensorType]] | None:
     """What adds up to the gradient of a tensor, one for each operand that reads it, with their types: what backward
     makes, or is given; none where the gradient is 0 everywhere, None where none is wanted."""
     step = op.step
-    names = [step.passed.get(name, f"grad_{name}") for name in step.wanted if step.operands[name] == tensor]
+    wanted = [name for name in step.wanted if step.operands[name] == tensor]
+    names = [step.passed.get(name, f"grad_{name}") for name in wanted if name not in step.parts]
+    names += dict.fromkeys(_whole(step, name) for name in wanted if name in step.parts)
     known = {**step.upstream, **(op.backward.makes if op.backward else {})}
+    known |= {f"grad_{name}": step.parts[name].of(step.type) for name in step.joined}
     return [(name, known[name]) for name in names if name in known] if names else None
+
+
+def seen(step: Fused, gradient: str, words: Callable[[str], str]) -> str:
+    """A gradient that comes, or is made: of a part of what the step makes, a part of its gradient."""
+    part = step.parts.get(gradient.removeprefix("grad_")) if gradient.removeprefix("grad_") in step.joined else None
+    if part is None:
+        return words(gradient)
+    return f"{words(f'grad_{step.result}')}.{part.words}"
 
 
 def _gradient(op: Operator, tensor: str) -> str:
@@ -252,8 +275,9 @@ def _gradient(op: Operator, tensor: str) -> str:
     found, type_ = gradients(op, tensor), op.forward.takes[tensor]
     if found is None:
         return "None"
-    terms = (name if of.shape == type_.shape else f"{name}.reshape({_tuple(type_.shape)})" for name, of in found)
-    return " + ".join(terms) or f"grad_{op.step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
+    terms = ((seen(op.step, name, str), of) for name, of in found)
+    words = (term if of.shape == type_.shape else f"{term}.reshape({_tuple(type_.shape)})" for term, of in terms)
+    return " + ".join(words) or f"grad_{op.step.result}.new_zeros({_tuple(type_.shape)}, dtype=torch.{type_.dtype})"
 
 
 def _tuple(numbers: tuple[int, ...]) -> str:

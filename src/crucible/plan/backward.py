@@ -10,7 +10,7 @@ from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.pooling.backward import useful
 from crucible.kinds.pooling.forward import saved as keepable
-from crucible.plan.layouts import packed, without_gaps
+from crucible.plan.layouts import packed, relaid, without_gaps
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint, saving
 from crucible.write.convolution.fused import Convolution
@@ -35,9 +35,9 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
         further = {r.name: flat(compute, r) for r in keepable(compute) if r.name in wanting}
         return replace(step, saved={**step.saved, **further})
     assert isinstance(compute, Program)
-    asked = {*step.results, *step.updates}
+    asked = {*(step.joined or step.results), *step.updates}
     compute, notes = without_idle_maxima(replace(compute, results=tuple(r for r in compute.results if r.name in asked)))
-    compute, backward = _adjoint(compute, wanted, [*step.results])
+    compute, backward = _adjoint(compute, wanted, [*(step.joined or step.results)])
     backward = _added_up(_without_gaps(step, backward, types), step.again)
     backward = _reading(backward, [result for result in compute.results if result.name in step.further])
     saved = {r.name: flat(compute, r) for r in compute.results if r.name not in asked}
@@ -47,15 +47,18 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
 
 
 def _without_gaps(step: Fused, backward: Program, types: Mapping[str, TensorType]) -> Program:
-    """The gradient of a part of a tensor is a tensor of its own."""
-    parts = {f"grad_{name}" for name, held in step.operands.items() if packed(types[held]) != types[held]}
-    results = (
-        replace(each, strides=without_gaps(backward.shape[: len(each.strides)], each.strides))  # one a row has less
-        if each.name in parts
-        else each
-        for each in backward.results
-    )
-    return replace(backward, results=tuple(results))
+    """The gradient of a part of a tensor is a tensor of its own, or a part of one."""
+    gaps = {name: types[held] for name, held in step.operands.items() if packed(types[held]) != types[held]}
+
+    def laid(result: Result) -> tuple[int, ...]:
+        operand = result.name.removeprefix("grad_")
+        if operand not in gaps:
+            return result.strides
+        if operand in step.parts:
+            return relaid(result.strides, gaps[operand], packed(gaps[operand]))
+        return without_gaps(backward.shape[: len(result.strides)], result.strides)  # of rows it has none for columns
+
+    return replace(backward, results=tuple(replace(each, strides=laid(each)) for each in backward.results))
 
 
 def _added_up(backward: Program, again: Mapping[str, str]) -> Program:
@@ -88,13 +91,16 @@ def _substituted(program: Program, replaced: Mapping[Expr, Expr]) -> Program:
 def _made_once(step: Fused, backward: Program, types: Mapping[str, TensorType]) -> Fused:
     """Without gradients that are another's, element by element: both terms of a sum have that of the sum."""
     found: list[tuple[Result | Operand, Expr, TensorType]] = []
-    found += [(each, each.leaf, step.upstream[each.name]) for each in backward.operands if each.name in step.upstream]
+    upstream = step.upstream | {f"grad_{name}": step.parts[name].of(step.type) for name in step.joined}
+    found += [(each, each.leaf, upstream[each.name]) for each in backward.operands if each.name in upstream]
     passed: dict[str, str] = {}
     for result in backward.results:
         operand = result.name.removeprefix("grad_")
+        if operand in step.parts:
+            continue
         type_ = packed(types[step.operands[operand]])
-        same = (each for each, expr, of in found if expr == result.expr and each.strides == result.strides
-                and each.dtype == result.dtype and _lie_alike(type_, of))  # fmt: skip
+        same = (each for each, expr, of in found if expr == result.expr and each.dtype == result.dtype
+                and _is_same(each, of, result, type_))  # fmt: skip
         other = None if result.sums else next(same, None)
         if other is not None:
             passed[operand] = other.name
@@ -102,6 +108,14 @@ def _made_once(step: Fused, backward: Program, types: Mapping[str, TensorType]) 
             found.append((result, result.expr, type_))
     kept = tuple(result for result in backward.results if result.name.removeprefix("grad_") not in passed)
     return replace(step, backward=trimmed(replace(backward, results=kept)), passed=passed)
+
+
+def _is_same(one: Result | Operand, of: TensorType, other: Result, type_: TensorType) -> bool:
+    """Whether elements of two tensors, over one space, are the same ones in the same places; one of them may be a part
+    of a tensor."""
+    if packed(of) == of:
+        return one.strides == other.strides and _lie_alike(type_, of)
+    return type_.shape == of.shape and one.strides == relaid(other.strides, type_, of)
 
 
 def _lie_alike(one: TensorType, other: TensorType) -> bool:

@@ -9,6 +9,7 @@
 - What is one number for all finite inputs is that number (`fold_constants.py`).
 - Cross entropy of many classes is its formula, element by element (`fold_loss.py`).
 - Attention that is written out is PyTorch's, whose kernels write no scores (`fold_attention.py`).
+- A chain behind `cat` is taken of each of its parts (`fold_cat.py`).
 
 Values are the same in exact arithmetic, for finite inputs; gradients are autograd's of what is written. Each rewrite
 is of one operation, and the first that is found is made, until there is none.
@@ -22,6 +23,7 @@ from dataclasses import replace
 
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.fold_attention import attention, laid
+from crucible.plan.fold_cat import flattened, over_parts
 from crucible.plan.fold_constants import constant
 from crucible.plan.fold_loss import cross_entropy
 from crucible.plan.fold_norms import behind_norm
@@ -49,7 +51,7 @@ def fold(graph: Graph, machine: Machine = H200) -> Folded:
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    for rewrite in (attention, cross_entropy, constant, _behind):
+    for rewrite in (attention, cross_entropy, constant, _behind, flattened, over_parts):
         work.begin(operation)
         found = rewrite(work, operation)
         if found is not None:

@@ -150,6 +150,17 @@ def without_gaps(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     return tuple(side_by_side.get(d, 0 if not stride else 1) for d, stride in enumerate(strides))
 
 
+def relaid(strides: Sequence[int], one: TensorType, other: TensorType) -> tuple[int, ...]:
+    """The strides of a tensor over some space, for one that lies in another way: each is some steps along one dim."""
+    dims = [d for d, n in enumerate(one.shape) if n > 1 and one.strides[d]]
+
+    def moved(stride: int) -> int:
+        d = max((d for d in dims if one.strides[d] <= stride), key=lambda d: one.strides[d], default=None)
+        return 0 if d is None else stride // one.strides[d] * other.strides[d]
+
+    return tuple(map(moved, strides))
+
+
 def repeats(type_: TensorType) -> bool:
     """Whether elements along some dim are all the same one in memory."""
     return any(size > 1 and not stride for size, stride in zip(type_.shape, type_.strides, strict=True))

@@ -6,11 +6,13 @@ slices: 4.2 of 6.8 ms of kernels of a scan over 32 chunks with gradients (H200).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from crucible.graph import Argument, Graph, Operation, Ref, TensorType, Value, unused
+from crucible.plan.layouts import renamed
+from crucible.plan.steps import Part
 
 LEAST_SHARE = 0.5
 """Of a tensor that is taken: the gradient of what is not is zeros."""
@@ -25,8 +27,45 @@ class _Part:
     end: int
 
 
+SLICES = frozenset({"slice", "split", "split_with_sizes", "chunk"})
+"""Operations that make parts of a tensor, views of it."""
+_PLACES = frozenset({"select", "unbind"})
+"""Operations that make parts of one place, without its dim."""
+
+
+def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]:
+    """The names of what an operation makes of a tensor of this shape, and which parts of it these are; nothing where
+    they are no such."""
+    dim, first = operation.args.get("dim", 0), operation.args.get("start", operation.args.get("index", 0))
+    if operation.kind not in SLICES | _PLACES or not isinstance(dim, int) or not isinstance(first, int | None):
+        return []
+    dim, step = dim % len(shape), operation.args.get("step", 1)
+    assert isinstance(step, int)
+    drops = operation.kind in _PLACES
+    start, _, _ = slice(first, None).indices(shape[dim])
+    found = []
+    for output in operation.outputs:
+        found.append((output.name, Part(dim, start, 1 if drops else output.tensor.shape[dim], drops, step)))
+        start += found[-1][1].size
+    return found
+
+
+def joined(operation: Operation) -> list[tuple[str, Part]]:
+    """What `cat` or `stack` joins, and which parts of the whole these are, all of one size; nothing of others."""
+    given, dim, whole = operation.args.get("tensors"), operation.args.get("dim", 0), operation.outputs[0].tensor
+    if operation.kind not in _JOINING or not isinstance(given, tuple) or not isinstance(dim, int):
+        return []
+    names, dim = [each.name for each in given if isinstance(each, Ref)], dim % len(whole.shape)
+    size = whole.shape[dim] // len(names)
+    return [(name, Part(dim, n * size, size, operation.kind == "stack")) for n, name in enumerate(names)]
+
+
+_JOINING = frozenset({"cat", "stack"})
+
+
 def with_parts_by_one_call(graph: Graph) -> Graph:
     """The graph with slices that lie beside each other as one `split_with_sizes`, and places as one `unbind`."""
+    graph = _taken_once(graph)
     groups: dict[tuple[str, str, int], list[_Part]] = {}
     for operation in graph.operations:
         for key, part in _part(operation, graph):
@@ -46,6 +85,23 @@ def with_parts_by_one_call(graph: Graph) -> Graph:
     made = ((calls[each.name],) if each.name in calls else () if each.name in gone else (each,)
             for each in graph.operations)  # fmt: skip
     return replace(graph, operations=tuple(operation for each in made for operation in each))
+
+
+def _taken_once(graph: Graph) -> Graph:
+    """The graph without slices that are the same part of a tensor as an earlier one."""
+    first: dict[tuple[str, Part], str] = {}
+    again: dict[str, str] = {}
+    operations = []
+    for each in graph.operations:
+        operation = renamed(each, again)
+        source, made = operation.args.get("self"), operation.outputs[0].name
+        if operation.kind in _TAKEN and isinstance(source, Ref) and not graph.is_seen(made):
+            for _, part in sliced(operation, graph.values[source.name].tensor.shape):
+                again |= {made: first[source.name, part]} if (source.name, part) in first else {}
+                first.setdefault((source.name, part), made)
+        if made not in again:
+            operations.append(operation)
+    return replace(graph, operations=tuple(operations)) if again else graph
 
 
 def _part(operation: Operation, graph: Graph) -> Iterator[tuple[tuple[str, str, int], _Part]]:

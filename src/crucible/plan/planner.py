@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
-from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses
+from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses, within
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.batched import with_parts_batched
 from crucible.plan.fold import fold
@@ -95,7 +95,10 @@ class _Planner:
         for name in (*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)):
             self.in_memory(name)
         self.update(self.graph.operations)
-        steps = along.written_along(self.steps, self.types, lambda covers, steps: self._operator(covers, False, steps))
+        steps = along.written_along(self.steps, self.types, self._named)
+        kept = {*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)}
+        steps = within.written_within(steps, self.types, kept, self.differentiable, self._named, self.new_name)
+        steps = within.read_within(steps, self.types, kept)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
@@ -232,7 +235,7 @@ class _Planner:
         while pending:
             for reader in self.graph.readers(pending.pop()):
                 own = reader.kind in rules.MATRIX_PRODUCTS and not self.rounding.linear
-                if own or reader.kind in taken.KINDS or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
+                if own or self._convolves(reader) or reader.kind.endswith(("pool1d", "pool2d", "pool3d")):
                     return False
                 made = reader.outputs[0].name
                 if made not in seen and self._joins_kernels(reader):
@@ -540,6 +543,9 @@ class _Planner:
             return step
         self.differentiable.add(name)
         return with_backward(step, self.types)
+
+    def _named(self, covers: Sequence[str], steps: Sequence[Step]) -> str:
+        return self._operator(covers, False, steps)
 
     def _operator(self, covers: Sequence[str], convolves: bool, steps: Sequence[Step] | None = None) -> str:
         kinds = [self.graph.producers[name].kind for name in covers if name in self.graph.producers]

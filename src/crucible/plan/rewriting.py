@@ -256,15 +256,21 @@ class Maker:
         args: dict[str, Argument] = {"self": Ref(a), "downscale_factor": size}
         return self._put("pixel_unshuffle", "pixel_unshuffle.default", args, shape)
 
-    def slice(self, a: str, dim: int, start: int, end: int) -> str:
-        shape = [end - start if d == dim else n for d, n in enumerate(self.shape(a))]
-        args: dict[str, Argument] = {"self": Ref(a), "dim": dim, "start": start, "end": end, "step": 1}
-        return self._put("slice", "slice.Tensor", args, shape)
+    def slice(self, a: str, dim: int, start: int, end: int, step: int = 1, strides: Sequence[int] | None = None) -> str:
+        shape = [len(range(start, end, step)) if d == dim else n for d, n in enumerate(self.shape(a))]
+        args: dict[str, Argument] = {"self": Ref(a), "dim": dim, "start": start, "end": end, "step": step}
+        return self._put("slice", "slice.Tensor", args, shape, strides=strides)
 
     def cat(self, parts: Sequence[str], dim: int) -> str:
         size = sum(self.shape(each)[dim] for each in parts)
         shape = [size if d == dim else n for d, n in enumerate(self.shape(parts[0]))]
         return self._put("cat", "cat.default", {"tensors": tuple(map(Ref, parts)), "dim": dim}, shape)
+
+    def stack(self, parts: Sequence[str], dim: int, strides: Sequence[int]) -> str:
+        shape = list(self.shape(parts[0]))
+        shape.insert(dim, len(parts))
+        args: dict[str, Argument] = {"tensors": tuple(map(Ref, parts)), "dim": dim}
+        return self._put("stack", "stack.default", args, shape, strides=strides)
 
     def flip(self, a: str, dims: Sequence[int]) -> str:
         return self._put("flip", "flip.default", {"self": Ref(a), "dims": tuple(dims)}, self.shape(a))

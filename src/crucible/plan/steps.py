@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from crucible.gpus import Gpu
@@ -40,6 +40,37 @@ class Call:
     def names(self) -> tuple[str, ...]:
         """Of what it makes, for others to read."""
         return self.results
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a tensor, along one of its dims."""
+
+    dim: int
+    start: int
+    size: int
+    drops: bool = False
+    """Whether it is one place along the dim, which it does not have then."""
+    step: int = 1
+    """From each of its places to the next."""
+
+    def begin(self, whole: TensorType) -> int:
+        """Where in such a tensor it begins, in elements."""
+        return self.start * whole.strides[self.dim]
+
+    def of(self, whole: TensorType) -> TensorType:
+        """As it lies there."""
+        shape, strides = (
+            (*each[: self.dim], *([] if self.drops else [own]), *each[self.dim + 1 :])
+            for each, own in ((whole.shape, self.size), (whole.strides, self.step * whole.strides[self.dim]))
+        )
+        return replace(whole, shape=shape, strides=strides)
+
+    @property
+    def words(self) -> str:
+        """What PyTorch takes it by, of Python's and C++'s tensors alike."""
+        assert self.step == 1
+        return f"select({self.dim}, {self.start})" if self.drops else f"narrow({self.dim}, {self.start}, {self.size})"
 
 
 @dataclass(frozen=True)
@@ -79,11 +110,20 @@ class Fused:
     goes on with."""
     again: Mapping[str, str] = field(default_factory=dict)
     """Further names of results, by which other steps read the same memory: each has a gradient of its own."""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """Operands that are parts of the tensors they read, and results of its program that are parts of the one that it
+    makes. Gradients of such operands are parts of one tensor, which they fill."""
 
     @property
     def results(self) -> dict[str, TensorType]:
         """What it makes for others to read."""
         return {self.result: self.type, **self.further}
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """The results of its program that make up `result`, where that is not one of them."""
+        made = self.compute.results if isinstance(self.compute, Program) else ()
+        return tuple(result.name for result in made if result.name in self.parts)
 
     @property
     def readable(self) -> dict[str, TensorType]:
@@ -123,9 +163,9 @@ class Fused:
     @property
     def bytes_moved(self) -> int:
         """Each tensor that it takes read once, and what it makes written once; without what it keeps apart."""
-        read: dict[str, int] = {}
+        read: dict[tuple[str, Part | None], int] = {}
         for operand, space in self._laid:
-            held = self.operands[operand.name]
+            held = self.operands[operand.name], self.parts.get(operand.name)
             distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
             read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
         made = sum(type_.bytes for type_ in self.results.values())

@@ -49,8 +49,10 @@ def told_apart(
 
 
 def _adds_up(step: Step) -> bool:
-    """Whether its backward is a program, which may read several gradients."""
-    return isinstance(step, Fused) and isinstance(step.compute, Program) and bool(step.wanted) and not step.is_copy
+    """Whether its backward is a program, which may read several gradients, each whole."""
+    if not isinstance(step, Fused) or step.is_copy or step.joined:
+        return False
+    return isinstance(step.compute, Program) and bool(step.wanted)
 
 
 def _differentiates(step: Step, name: str, differentiable: Container[str]) -> bool:
