@@ -51,6 +51,39 @@ def test_products_with_inputs_are_one(of: Any) -> None:
     assert calls(plan)["linear"] == 6 and plan.rewrites == ("linear of all parts at once",)
 
 
+class Biased(nn.Module):
+    """A cell whose turns add what `kind` says."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.inputs = kind, nn.Linear(3, 4, bias=kind != "one bias")
+        self.hidden, self.others = nn.Linear(4, 4), nn.ModuleList([nn.Linear(4, 4) for _ in range(5)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, states = x[:, 0].sum() * torch.ones(2, 4, dtype=x.dtype), []
+        for turn in range(5):
+            given = self.inputs(x[:, turn])
+            added = self.others[turn](state) if self.kind == "other biases" else self.hidden(state)
+            state = torch.tanh(given + added * 2 if self.kind == "scaled" else given + added)
+            states.append(state * given if self.kind == "read again" else state)
+        return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("kind", ["two biases", "one bias"])
+def test_biases_of_turns_are_added_before(kind: str) -> None:
+    torch.manual_seed(0)
+    plan = check(Biased(kind), torch.randn(2, 5, 3), unused=True)
+    assert "biases of all turns at once" in plan.rewrites
+    biased = [step for step in plan.steps if isinstance(step, Call) and step.operation.args.get("bias")]
+    assert len(biased) == 1
+
+
+@pytest.mark.parametrize("kind", ["other biases", "scaled", "read again"])
+def test_biases_that_are_not_alike_stay(kind: str) -> None:
+    torch.manual_seed(0)
+    assert check(Biased(kind), torch.randn(2, 5, 3), unused=True).rewrites == ("linear of all parts at once",)
+
+
 class Scan(nn.Module):
     """By chunks: sums within each, and what one hands on to the next."""
 

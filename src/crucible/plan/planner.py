@@ -13,6 +13,7 @@ from crucible.plan import along, bases, convolutions, forks, layouts, matrix, re
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.batched import with_parts_batched
 from crucible.plan.fold import fold
+from crucible.plan.fold_slices import with_slices_in_front
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
 from crucible.plan.parts import with_parts_by_one_call
@@ -47,8 +48,12 @@ def fuse(
     folded = fold(graph, machine) if rewrite else Folded(graph, ())
     folded = replace(folded, graph=with_parts_by_one_call(folded.graph))
     folded = with_parts_batched(folded, machine) if rewrite else folded
-    apart, laid = folded.apart, folded.graph
-    laid = with_patches_as_channels(laid, lambda each: taken.is_ours(each, folded.graph, rounding, machine), machine)
+
+    def is_ours(operation: Operation) -> bool:
+        return taken.is_ours(operation, folded.graph, rounding, machine)
+
+    apart, laid = folded.apart, with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph
+    laid = with_patches_as_channels(laid, is_ours, machine)
     while True:
         plan = _Planner(laid, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart

@@ -138,10 +138,19 @@ class Rewriting:
         args: dict[str, Argument] = {"self": Ref(found), "dim": dim}
         unbound = Operation(parts[0].name, "unbind", "aten.unbind.int", args, tuple(parts), first.where, 0, 0)
         gone = {each.name: (*self._made, unbound) if each is first else () for each in operations if each is not None}
-        self._rebuild([new for each in self.graph.operations for new in gone.get(each.name, (each,))])
+        self.exchange(gone, note)
+
+    def exchange(self, operations: Mapping[str, Sequence[Operation]], note: str) -> None:
+        """Each operation of those names by others, which give its values; an empty note says nothing."""
+        self._rebuild([new for each in self.graph.operations for new in operations.get(each.name, (each,))])
         self._made = []
-        if note not in self.notes:
+        if note and note not in self.notes:
             self.notes.append(note)
+
+    @property
+    def made(self) -> tuple[Operation, ...]:
+        """What was put since `begin`."""
+        return tuple(self._made)
 
     def abandon(self) -> None:
         """Forgets what was made for an operation that stays."""
