@@ -68,7 +68,6 @@ FORMS = {
     "pad.default": "at::constant_pad_nd({self}, {pad}, {value})",
     "constant_pad_nd.default": "at::constant_pad_nd({self}, {pad}, {value})",
     "pixel_shuffle.default": "at::pixel_shuffle({self}, {upscale_factor})",
-    "gru_cell.default": "at::gru_cell({input}, {hx}, {w_ih}, {w_hh}, {b_ih}, {b_hh})",
     "mse_loss.default": "at::mse_loss({self}, {target}, {reduction})",
     "cross_entropy_loss.default": "at::cross_entropy_loss({self}, {target}, {weight}, {reduction}, {ignore_index}, "
                                   "{label_smoothing})",

@@ -48,7 +48,7 @@ _FORMS = {
     **{f"conv_transpose{rank}d.{word}": _convolution(f"conv_transpose{rank}d", rank)
        for rank, word in ((1, "default"), (2, "input"), (3, "input"))},
     "linear.default": _form(f"{_OF_NN}.linear", bias=None),
-    **{f"{kind}.default": _form(f"torch.{kind}") for kind in ("matmul", "mm", "bmm", "cat", "stack", "gru_cell")},
+    **{f"{kind}.default": _form(f"torch.{kind}") for kind in ("matmul", "mm", "bmm", "cat", "stack")},
     "scaled_dot_product_attention.default": _form(
         f"{_OF_NN}.scaled_dot_product_attention", by_name="scale enable_gqa", attn_mask=None, dropout_p=0.0,
         is_causal=False, scale=None, enable_gqa=False,

@@ -9,6 +9,7 @@
 - What is one number for all finite inputs is that number (`fold_constants.py`).
 - Cross entropy of many classes is its formula, element by element (`fold_loss.py`).
 - Attention that is written out is PyTorch's, whose kernels write no scores (`fold_attention.py`).
+- Recurrent cells are their formulas (`fold_cells.py`).
 - A chain behind `cat` is taken of each of its parts (`fold_cat.py`).
 
 Values are the same in exact arithmetic, for finite inputs; gradients are autograd's of what is written. Each rewrite
@@ -24,6 +25,7 @@ from dataclasses import replace
 from crucible.graph import Graph, Operation, Ref
 from crucible.plan.fold_attention import attention, laid
 from crucible.plan.fold_cat import flattened, over_parts
+from crucible.plan.fold_cells import cell
 from crucible.plan.fold_constants import constant
 from crucible.plan.fold_loss import cross_entropy
 from crucible.plan.fold_norms import behind_norm
@@ -58,7 +60,8 @@ def _rewritten(work: Rewriting, operation: Operation) -> bool:
             work.finish(operation, *found)
             return True
         work.abandon()
-    return False
+    work.begin(operation)
+    return cell(work, operation)
 
 
 def _behind(work: Rewriting, operation: Operation) -> tuple[str, str] | None:

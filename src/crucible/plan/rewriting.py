@@ -9,6 +9,7 @@ from typing import Any
 
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value, unused
 from crucible.plan.layouts import renamed
+from crucible.plan.parts import sliced
 from crucible.schedule.machine import Machine
 from crucible.write.interval import Interval
 from crucible.write.program import contiguous
@@ -124,6 +125,17 @@ class Rewriting:
         if note and note not in self.notes:
             self.notes.append(note)
 
+    def finish_each(self, operation: Operation, found: Sequence[str], note: str) -> None:
+        """Its outputs are those of them from now on, each of what was made."""
+        names = {new: output.name for new, output in zip(found, operation.outputs, strict=True)}
+        made = []
+        for each in self._made:
+            each, output = renamed(each, names), names.get(each.output.name)
+            made.append(each if output is None else replace(each, name=output, outputs=(self.values[output],)))
+        for new in names:
+            del self.values[new]
+        self.exchange({operation.name: made}, note)
+
     def finish_parts(self, operations: Sequence[Operation | None], found: str, dim: int, note: str) -> None:
         """Their outputs are the places of `found` along a dim from now on, of which None has nobody's; what was made
         goes in front of the first."""
@@ -139,6 +151,21 @@ class Rewriting:
         unbound = Operation(parts[0].name, "unbind", "aten.unbind.int", args, tuple(parts), first.where, 0, 0)
         gone = {each.name: (*self._made, unbound) if each is first else () for each in operations if each is not None}
         self.exchange(gone, note)
+        self._see_anew({each.name for each in parts})
+
+    def _see_anew(self, changed: set[str]) -> None:
+        """Slices of values that lie otherwise now are seen as they lie there."""
+        operations = []
+        for each in self.graph.operations:
+            source = each.inputs[0] if each.inputs else ""
+            if source in changed and (found := sliced(each, self.shape(source))):
+                whole = self.values[source].tensor
+                outputs = tuple(Value(name, part.of(whole)) for name, part in found)
+                self.values.update({output.name: output for output in outputs})
+                changed |= {output.name for output in outputs}
+                each = replace(each, outputs=outputs)
+            operations.append(each)
+        self.graph = replace(self.graph, operations=tuple(operations))
 
     def exchange(self, operations: Mapping[str, Sequence[Operation]], note: str) -> None:
         """Each operation of those names by others, which give its values; an empty note says nothing."""
