@@ -233,9 +233,9 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "networks_h200": (
         "Networks",
-        "An older record, on another GPU: 27 of the 33 networks of `tests/networks` (six were not reached), as `crucible fuse --race` writes "
-        "them: what torch.compile did faster when both were built, it computes. No max-autotune among the baselines. "
-        "Times of networks of small kernels are the host's, and vary as it does.",
+        "An older record, on another GPU: 27 of the 33 networks of `tests/networks` (six were not reached), as "
+        "`crucible fuse --race` writes them: what torch.compile did faster when both were built, it computes. No "
+        "max-autotune among the baselines. Times of networks of small kernels are the host's, and vary as it does.",
         lambda record: _columns(record, "networks_h200"),
     ),
     "networks_autotune_h100": (
