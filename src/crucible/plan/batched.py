@@ -223,51 +223,81 @@ def _end_joined(work: Rewriting, end: Operation) -> bool:
 
 
 def _taken_in_front(work: Rewriting) -> bool:
-    """Whether a place that is taken of what an operation makes element by element, which others read too, is taken of
-    its operands instead."""
+    """Whether places that are taken of what operations make element by element, which others read too, are taken of
+    their operands instead."""
+    taking = _Taking(work)
+    put: dict[str, Sequence[Operation]] = {}
+    same: dict[str, str] = {}
     for operation in work.graph.operations:
-        source = work.graph.producers.get(operation.inputs[0]) if operation.target == "aten.select.int" else None
-        if source is None or not _is_plain(source) or work.graph.is_seen(operation.output.name):
-            continue
+        source = _read_whole(work.graph, operation)
         work.begin(operation)
-        found = _in_front(work, operation, source) if len(work.graph.readers(source.output.name)) > 1 else None
-        if found is not None:
-            work.finish(operation, found, "")
-            return True
-        work.abandon()
-    return False
+        found = None if source is None else taking.in_front(operation, source)
+        if found is None:
+            work.abandon()
+            taking.passed(operation)
+        elif work.made:
+            put[operation.name] = work.standing_for(operation, found)
+        else:
+            put[operation.name], same[operation.output.name] = (), same.get(found, found)
+    if put:
+        work.exchange(put, "", same)
+    return bool(put)
 
 
-def _in_front(work: Rewriting, taken: Operation, source: Operation) -> str | None:
-    shape = source.output.tensor.shape
-    dim, index = taken.args["dim"], taken.args["index"]
-    assert isinstance(dim, int) and isinstance(index, int)
-    behind, place = len(shape) - dim % len(shape), index % shape[dim]
-    if source.kind == "unsqueeze":
-        own = source.args["dim"]
-        assert isinstance(own, int)
-        return source.inputs[0] if len(shape) - own % len(shape) == behind else None
-    if source.kind not in ELEMENTWISE:
+def _read_whole(graph: Graph, operation: Operation) -> Operation | None:
+    """What makes the tensor that a place is taken of, if others read all of it; None of other operations."""
+    source = graph.producers.get(operation.inputs[0]) if operation.target == "aten.select.int" else None
+    if source is None or not _is_plain(source) or len(graph.readers(source.output.name)) < 2:
         return None
-    args: dict[str, Argument] = {}
-    for key, each in source.args.items():
-        given = work.shape(each.name) if isinstance(each, Ref) else ()
-        if isinstance(each, Ref) and len(given) >= behind:
-            each = Ref(_selected(work, taken, each.name, len(given) - behind, place if given[-behind] > 1 else 0))
-        args[key] = each
-    kept = taken.output.tensor
-    return work.put(source.kind, source.target, args, kept.shape, kept.dtype)
+    seen = graph.is_seen(operation.output.name) or any(operation.output.name == each.value for each in graph.mutations)
+    return None if seen else source
 
 
-def _selected(work: Rewriting, taken: Operation, name: str, dim: int, index: int) -> str:
-    tensor = work.values[name].tensor
-    shape, strides = (each[:dim] + each[dim + 1 :] for each in (tensor.shape, tensor.strides))
-    args: dict[str, Argument] = {"self": Ref(name), "dim": dim, "index": index}
-    before = work.graph.operations[: work.graph.operations.index(taken)]
-    for each in before:  # taken already, of what is read twice
-        if each.target == "aten.select.int" and each.args == args:
-            return each.output.name
-    return work.put("select", "aten.select.int", args, shape, tensor.dtype, strides=strides)
+class _Taking:
+    """Places of operands, each taken once. Operations are gone through in their order."""
+
+    def __init__(self, work: Rewriting) -> None:
+        self.work = work
+        self.known: dict[tuple[str, int, int], str] = {}
+        """What is taken by then, by tensor, dim and index."""
+
+    def passed(self, operation: Operation) -> None:
+        """An operation that stays."""
+        if operation.target == "aten.select.int":
+            shape, dim, index = self.work.shape(operation.inputs[0]), operation.args["dim"], operation.args["index"]
+            assert isinstance(dim, int) and isinstance(index, int)
+            key = operation.inputs[0], dim % len(shape), index % shape[dim]
+            self.known.setdefault(key, operation.output.name)
+
+    def in_front(self, taken: Operation, source: Operation) -> str | None:
+        """The place that `taken` takes of what `source` makes, of its operands; None where that is not the same."""
+        shape = source.output.tensor.shape
+        dim, index = taken.args["dim"], taken.args["index"]
+        assert isinstance(dim, int) and isinstance(index, int)
+        behind, place = len(shape) - dim % len(shape), index % shape[dim]
+        if source.kind == "unsqueeze":
+            own = source.args["dim"]
+            assert isinstance(own, int)
+            return source.inputs[0] if len(shape) - own % len(shape) == behind else None
+        if source.kind not in ELEMENTWISE:
+            return None
+        args: dict[str, Argument] = {}
+        for key, each in source.args.items():
+            given = self.work.shape(each.name) if isinstance(each, Ref) else ()
+            if isinstance(each, Ref) and len(given) >= behind:
+                each = Ref(self._place(each.name, len(given) - behind, place if given[-behind] > 1 else 0))
+            args[key] = each
+        kept = taken.output.tensor
+        return self.work.put(source.kind, source.target, args, kept.shape, kept.dtype)
+
+    def _place(self, name: str, dim: int, index: int) -> str:
+        if (name, dim, index) not in self.known:
+            tensor = self.work.values[name].tensor
+            shape, strides = (each[:dim] + each[dim + 1 :] for each in (tensor.shape, tensor.strides))
+            args: dict[str, Argument] = {"self": Ref(name), "dim": dim, "index": index}
+            put = self.work.put("select", "aten.select.int", args, shape, tensor.dtype, strides=strides)
+            self.known[name, dim, index] = put
+        return self.known[name, dim, index]
 
 
 # all turns at once

@@ -45,6 +45,9 @@ Rule = Callable[[Maker, Reduced, Operation], str | None]
 def fold(graph: Graph, machine: Machine = H200) -> Folded:
     """The graph, rewritten until nothing is left to rewrite."""
     work = Rewriting(graph, machine)
+    for operation in graph.operations:  # a loop has hundreds, and what follows begins anew with each rewrite
+        work.begin(operation)
+        cell(work, operation)
     while any(_rewritten(work, operation) for operation in work.graph.operations):
         pass
     found = Folded.of(work)
@@ -60,8 +63,7 @@ def _rewritten(work: Rewriting, operation: Operation) -> bool:
             work.finish(operation, *found)
             return True
         work.abandon()
-    work.begin(operation)
-    return cell(work, operation)
+    return False
 
 
 def _behind(work: Rewriting, operation: Operation) -> tuple[str, str] | None:

@@ -24,11 +24,17 @@ IsOurs = Callable[[Operation], bool]
 
 def with_slices_in_front(graph: Graph, is_ours: IsOurs) -> Graph:
     """The graph, with slices of operands in the place of slices of results."""
-    for operation in graph.operations:
-        source = _source(operation, graph, is_ours)
-        if source is not None:
-            return with_slices_in_front(_in_front(graph, operation, source), is_ours)
-    return graph
+    while True:
+        taken = {*graph.values, *(each.name for each in graph.operations)}
+        put: dict[str, list[Operation]] = {}
+        for operation in graph.operations:
+            source = _source(operation, graph, is_ours)
+            if source is not None and source.name not in put:
+                put |= {operation.name: _in_front(graph, operation, source, taken), source.name: []}
+        if not put:
+            return graph
+        operations = (new for each in graph.operations for new in put.get(each.name, [each]))
+        graph = replace(graph, operations=tuple(operations))
 
 
 def _source(operation: Operation, graph: Graph, is_ours: IsOurs) -> Operation | None:
@@ -46,8 +52,9 @@ def _source(operation: Operation, graph: Graph, is_ours: IsOurs) -> Operation | 
         _lies_in_memory(graph, each, is_ours) and _is_sliced(graph, source, each, parts) for each in source.inputs
     ):
         return None
-    readers = (each for output in operation.outputs for each in graph.readers(output.name))
-    return source if all(is_fusable(each.kind) and not is_view(each.kind) for each in readers) else None
+    readers = [graph.readers(output.name) for output in operation.outputs]
+    is_read = all(readers) and all(is_fusable(each.kind) and not is_view(each.kind) for by in readers for each in by)
+    return source if is_read else None
 
 
 def _lies_in_memory(graph: Graph, name: str, is_ours: IsOurs) -> bool:
@@ -62,8 +69,8 @@ def _is_sliced(graph: Graph, source: Operation, name: str, parts: list[tuple[str
     return shape == whole or along < 0 or shape[along] == 1
 
 
-def _in_front(graph: Graph, operation: Operation, source: Operation) -> Graph:
-    taken = {*graph.values, *(each.name for each in graph.operations)}
+def _in_front(graph: Graph, operation: Operation, source: Operation, taken: set[str]) -> list[Operation]:
+    """Slices of operands, and the function of each of their parts; `taken` are names."""
 
     def named(word: str) -> str:
         name = unused(word, taken)
@@ -88,8 +95,7 @@ def _in_front(graph: Graph, operation: Operation, source: Operation) -> Graph:
         value = Value(output.name, layouts.packed(output.tensor))
         flops, moved = source.flops // len(parts), source.bytes_moved // len(parts)
         made.append(replace(source, name=output.name, args=args, outputs=(value,), flops=flops, bytes_moved=moved))
-    put = {operation.name: made, source.name: []}
-    return replace(graph, operations=tuple(new for each in graph.operations for new in put.get(each.name, [each])))
+    return made
 
 
 def _taken(argument: Argument, of: dict[str, list[str]], place: int) -> Argument:

@@ -81,6 +81,8 @@ class _Planner:
         self.names = set(graph.values)
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
+        self.ours: dict[str, bool] = {}
+        """Of convolutions and linear layers that were asked for, whether kernels of ours are to compute them."""
         self.between = frozenset[str]()  # what joins kernels asks for it
         """Depthwise convolutions that PyTorch computes for kernels before and behind them."""
         self.between = layouts.depthwise_between_kernels(graph, self._joins_kernels, self.machine)
@@ -198,7 +200,11 @@ class _Planner:
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""
-        return operation.name not in self.between and taken.is_ours(operation, self.graph, self.rounding, self.machine)
+        if operation.kind not in taken.KINDS or operation.name in self.between:
+            return False
+        if operation.name not in self.ours:
+            self.ours[operation.name] = taken.is_ours(operation, self.graph, self.rounding, self.machine)
+        return self.ours[operation.name]
 
     def _wait(self, operation: Operation, value: Lazy) -> None:
         name, type_ = operation.outputs[0].name, operation.outputs[0].tensor

@@ -64,7 +64,7 @@ class Rewriting:
 
     def alone(self, name: str) -> Operation | None:
         """What makes a value that one operation reads and nobody else."""
-        read = sum(each.inputs.count(name) for each in self.graph.operations)
+        read = sum(each.inputs.count(name) for each in self.graph.readers(name))
         kept = name in self.graph.outputs or any(name == mutation.value for mutation in self.mutations)
         return None if kept or read != 1 else self.graph.producers.get(name)
 
@@ -111,9 +111,7 @@ class Rewriting:
         place = operations.index(operation)
         before, after = operations[:place], operations[place + 1 :]
         if self._made and self._made[-1].output.name == found:
-            last = self._made.pop()
-            self._made.append(replace(last, name=output, outputs=(self.values[output],)))
-            del self.values[found]
+            self._made = self.standing_for(operation, found)
         elif output not in self.graph.outputs and all(output != mutation.value for mutation in self.mutations):
             after = tuple(renamed(each, {output: found}) for each in after)  # the mean over one element, say
         else:
@@ -124,6 +122,13 @@ class Rewriting:
         self._made = []
         if note and note not in self.notes:
             self.notes.append(note)
+
+    def standing_for(self, operation: Operation, found: str) -> list[Operation]:
+        """What was made, the last of which, `found`, makes the operation's output."""
+        *before, last = self._made
+        output = self.values[operation.output.name]
+        del self.values[found]
+        return [*before, replace(last, name=output.name, outputs=(output,))]
 
     def finish_each(self, operation: Operation, found: Sequence[str], note: str) -> None:
         """Its outputs are those of them from now on, each of what was made."""
@@ -167,9 +172,13 @@ class Rewriting:
             operations.append(each)
         self.graph = replace(self.graph, operations=tuple(operations))
 
-    def exchange(self, operations: Mapping[str, Sequence[Operation]], note: str) -> None:
-        """Each operation of those names by others, which give its values; an empty note says nothing."""
-        self._rebuild([new for each in self.graph.operations for new in operations.get(each.name, (each,))])
+    def exchange(
+        self, operations: Mapping[str, Sequence[Operation]], note: str, names: Mapping[str, str] | None = None
+    ) -> None:
+        """Each operation of those names by others, which give its values, or are read by other `names`; an empty note
+        says nothing."""
+        exchanged = [new for each in self.graph.operations for new in operations.get(each.name, (each,))]
+        self._rebuild([renamed(each, dict(names)) for each in exchanged] if names else exchanged)
         self._made = []
         if note and note not in self.notes:
             self.notes.append(note)
