@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from interpret import run
+from interpret import check, run
 from torch import nn
 
 from crucible.capture import trace
@@ -282,6 +282,13 @@ def test_what_is_not_the_same_or_no_gain_stays(name: str) -> None:
     graph = trace(module, [x])
     folded = fold(graph, FREE)
     assert not folded.notes and folded.graph == graph
+
+
+def test_a_sum_of_what_a_vector_gives_stays_behind_the_layer() -> None:
+    """As if its one dim were a row of one feature, each feature's share was taken for the sum."""
+    torch.manual_seed(0)
+    plan = check(Module(lambda m, x: m.layer(x.cumsum(0)).sum(0), layer=nn.Linear(4, 4)), torch.randn(4))
+    assert plan.rewrites == ()
 
 
 def test_float16_stays_since_sums_of_weights_may_leave_its_range() -> None:

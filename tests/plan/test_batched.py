@@ -64,7 +64,10 @@ class Biased(nn.Module):
         for turn in range(5):
             given = self.inputs(x[:, turn])
             added = self.others[turn](state) if self.kind == "other biases" else self.hidden(state)
-            state = torch.tanh(given + added * 2 if self.kind == "scaled" else given + added)
+            if self.kind == "scaled":
+                state = torch.tanh(given + added * 2)
+            else:
+                state = torch.tanh(torch.add(given, added, alpha=2 if self.kind == "twice" else 1))
             states.append(state * given if self.kind == "read again" else state)
         return torch.stack(states, 1)
 
@@ -78,7 +81,7 @@ def test_biases_of_turns_are_added_before(kind: str) -> None:
     assert len(biased) == 1
 
 
-@pytest.mark.parametrize("kind", ["other biases", "scaled", "read again"])
+@pytest.mark.parametrize("kind", ["other biases", "scaled", "twice", "read again"])
 def test_biases_that_are_not_alike_stay(kind: str) -> None:
     torch.manual_seed(0)
     assert check(Biased(kind), torch.randn(2, 5, 3), unused=True).rewrites == ("linear of all parts at once",)
@@ -114,6 +117,32 @@ def test_turns_whose_results_are_larger_than_what_they_make_stay_turns() -> None
     torch.manual_seed(0)
     plan = check(Scan(1), torch.randn(2, 6, 3), torch.randn(2, 6))
     assert calls(plan)["stack"] == 0 and calls(plan)["cat"] == 1
+
+
+def test_parts_of_two_tensors_are_told_apart() -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            pairs = zip(x.unbind(1), y.unbind(1), strict=True)
+            made = [
+                a.cumsum(0) * b.cumsum(0) if turn % 2 else b.cumsum(0) - a.cumsum(0)
+                for turn, (a, b) in enumerate(pairs)
+            ]
+            return sum(made)  # type: ignore[return-value]
+
+    torch.manual_seed(0)
+    assert calls(check(Two(), torch.randn(2, 4, 3), torch.randn(2, 4, 3))) == {"cumsum": 2, "unbind": 2}
+
+
+@pytest.mark.parametrize("joins", [torch.stack, torch.cat])
+def test_turns_that_make_the_same_have_no_turns_of_their_own(joins: Any) -> None:
+    class Same(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            one, other = x.cumsum(0).chunk(2, 0)
+            again = torch.stack([torch.sin(other), torch.sin(other)], 0)
+            return joins([one.sin(), one.sin()], 0) * joins([one * 2, other * 2], 0) + joins([*again], 0)
+
+    torch.manual_seed(0)
+    check(Same(), torch.randn(4, 3))
 
 
 class Apart(nn.Module):
@@ -169,6 +198,8 @@ class Loop(nn.Module):
 
     def one(self, part: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         for step in self.said["steps"]:
+            if not part.dim():
+                return part.sigmoid()
             if step == "linear":
                 part = self.layer(part) if part.shape[-1:] == (4,) else part
             elif step == "row":

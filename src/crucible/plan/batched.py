@@ -400,6 +400,8 @@ class _Wholes:
         others = [each for name, each in zip(turns, made, strict=True) if name is not None]
         if first is None or not all(_are_alike(first, each) for each in others):
             raise Apart
+        if len({each.inputs for each in others}) == 1:  # what reads no turn's own has no dim of turns
+            raise Apart
         return first, made
 
     def _operand(self, turns: Names, inner: int, operation: Operation, key: str) -> str:

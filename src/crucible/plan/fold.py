@@ -179,7 +179,7 @@ def _behind_linear(make: Maker, reduced: Reduced, source: Operation) -> str | No
     assert isinstance(given, Ref) and isinstance(weight, Ref)
     term = bias.name if isinstance(bias, Ref) else None
     last = len(make.shape(reduced.source)) - 1
-    if len(make.shape(weight.name)) != 2:
+    if len(make.shape(weight.name)) != 2 or not last:  # of a vector, whose one dim the mean of a weight has as its last
         return None
     if reduced.windows:
         return _pooled_features(make, reduced, given.name, weight.name, term)
