@@ -400,7 +400,9 @@ class _Wholes:
         others = [each for name, each in zip(turns, made, strict=True) if name is not None]
         if first is None or not all(_are_alike(first, each) for each in others):
             raise Apart
-        if len({each.inputs for each in others if each is not None}) == 1:  # what reads no turn's own has no dim of turns
+        if (
+            len({each.inputs for each in others if each is not None}) == 1
+        ):  # what reads no turn's own has no dim of turns
             raise Apart
         return first, made
 
