@@ -43,8 +43,12 @@ def backend(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[st
     try:
         return _fused(graph, inputs, asked)
     except CrucibleError as error:
-        _decided(graph, f"Inductor's: {str(error).splitlines()[0]}")
+        _decided(graph, _refused(error))
         return _inductor(graph, inputs)
+
+
+def _refused(error: CrucibleError) -> str:
+    return f"Inductor's: {str(error).splitlines()[0]}"
 
 
 def _decided(graph: fx.GraphModule, words: str) -> None:
@@ -134,6 +138,10 @@ def _raced(
 
     with torch.enable_grad():
         compiled = _inductor(graph, inputs)
-        beside = beside_compile(written, whole, given, rivals={"": lambda plain: partial(by_inductor, plain)})
+        try:
+            beside = beside_compile(written, whole, given, rivals={"": lambda plain: partial(by_inductor, plain)})
+        except CrucibleError as error:
+            _decided(graph, _refused(error))
+            return by_inductor
     _decided(graph, f"fused, {beside.words}")
     return fusing.handing(beside, written, {"": by_inductor}) if beside.modes else written
