@@ -267,6 +267,21 @@ def test_a_joined_tensor_is_laid_anew_where_its_parts_would_begin_elsewhere() ->
     assert any(each.is_copy and step.result in each.reads for each in fused_steps(plan))
 
 
+@pytest.mark.parametrize("shape", [(6, 2, 6), (8, 4, 2)])
+def test_what_the_caller_gets_lies_as_in_eager(shape: tuple[int, ...]) -> None:
+    """PyTorch's `cat` lays what it makes in rows, where a product of another layout with it lies as that."""
+
+    def forward(m: Net, x: torch.Tensor) -> torch.Tensor:
+        w = x.cumsum(0).transpose(1, 2)
+        return w[..., :2] * torch.cat([w[..., :1].sin(), w[..., 1:2].cos()], 2)
+
+    module, x = Net(forward), torch.randn(shape)
+    plan = planned(module, x)
+    (name,) = plan.graph.outputs
+    made = [step for step in plan.steps if isinstance(step, Call) and name in step.results]
+    assert not made and plan.types[name].strides == module(x).stride() != module(x).contiguous().stride()
+
+
 # any of these
 
 

@@ -17,19 +17,18 @@ from crucible.plan.rewriting import Maker, Rewriting, broadcast
 from crucible.plan.rules import is_fusable, is_view
 from crucible.plan.steps import Part
 from crucible.plan.taken import KINDS
-from crucible.plan.vocabulary import POINTWISE
+from crucible.plan.vocabulary import BROADCAST
+from crucible.write.program import contiguous
 
 MOST_PARTS = 4
 """Of which each is a tensor that the kernel writes, and of each operand one that it reads."""
 _DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", "bool"})
 _RESHAPES = frozenset({"view", "reshape", "flatten", "_unsafe_view"})
-_BY_CHANNELS = frozenset({"prelu"})
-"""Whose operands are not broadcast as others are."""
 
 
 def over_parts(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     """A function of elements of what `cat` makes for it alone, and of tensors that are broadcast over it."""
-    if not _is_chain(work, operation) or not operation.output.tensor.is_floating:
+    if not _is_chain(work, operation) or not operation.output.tensor.is_floating or _is_seen_laid(work, operation):
         return None
     first = next((each for name in operation.inputs if (each := _alike(work, operation, name))), None)
     if first is None:
@@ -47,8 +46,14 @@ def over_parts(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     return make.reshape(stacked, whole.shape), "a chain behind stack, taken of its parts"
 
 
+def _is_seen_laid(work: Rewriting, operation: Operation) -> bool:
+    """Whether the caller sees that what an operation makes lies in another order than what PyTorch joins would."""
+    tensor = operation.output.tensor
+    return tensor.strides != contiguous(tensor.shape) and work.graph.is_seen(operation.output.name)
+
+
 def _is_chain(work: Rewriting, operation: Operation) -> bool:
-    if operation.kind not in POINTWISE.keys() - _BY_CHANNELS or operation.draws:
+    if operation.kind not in BROADCAST or operation.draws:
         return False
     tensors = [operation.output.tensor, *(work.values[name].tensor for name in operation.inputs)]
     return {each.dtype for each in tensors} <= _DTYPES

@@ -14,10 +14,8 @@ from crucible.plan import layouts
 from crucible.plan.parts import SLICES, sliced
 from crucible.plan.rules import is_fusable, is_view
 from crucible.plan.steps import Part
-from crucible.plan.vocabulary import POINTWISE
+from crucible.plan.vocabulary import BROADCAST
 
-_BY_CHANNELS = frozenset({"prelu"})
-"""Whose operands are not broadcast as others are."""
 IsOurs = Callable[[Operation], bool]
 """Whether kernels of ours compute a product, and what is behind it."""
 
@@ -43,7 +41,7 @@ def _source(operation: Operation, graph: Graph, is_ours: IsOurs) -> Operation | 
         return None
     name = operation.inputs[0]
     source = graph.producers.get(name)
-    if source is None or source.kind not in POINTWISE.keys() - _BY_CHANNELS or source.draws or graph.is_seen(name):
+    if source is None or source.kind not in BROADCAST or source.draws or graph.is_seen(name):
         return None
     if len(graph.readers(name)) > 1 or not source.output.tensor.is_floating:
         return None

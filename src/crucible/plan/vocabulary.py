@@ -132,6 +132,8 @@ POINTWISE: dict[str, Build] = {
     "to": lambda self, dtype=None, **_: _cast(self, dtype),
 }
 """By plain name. An entry raises NotCovered for arguments that it does not cover."""
+BROADCAST = frozenset(POINTWISE) - {"prelu"}
+"""Of these, those whose tensors are broadcast over each other; a weight of `prelu` goes along channels."""
 CONDITIONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}) | frozenset(
     {"bitwise_and", "bitwise_or", "bitwise_not"}
 )
