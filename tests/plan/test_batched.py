@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from interpret import check, fused_steps, planned
+from interpret import check, fused_steps, planned, run
 from torch import nn
 
 from crucible.plan.steps import Call, Plan
@@ -87,6 +87,23 @@ def test_biases_that_are_not_alike_stay(kind: str) -> None:
     assert check(Biased(kind), torch.randn(2, 5, 3), unused=True).rewrites == ("linear of all parts at once",)
 
 
+def test_a_bias_of_a_part_of_the_features_stays() -> None:
+    """Both halves of a layer's features are added what another gives, whose bias is half as long as the layer's."""
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inputs, self.hidden = nn.Linear(3, 8), nn.Linear(5, 4)
+
+        def forward(self, x: torch.Tensor, g: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+            one, other = self.inputs(x).chunk(2, -1)
+            return torch.tanh(one + self.hidden(g)) * torch.tanh(other + self.hidden(h))
+
+    torch.manual_seed(0)
+    plan = check(Halves(), torch.randn(2, 3), torch.randn(2, 5), torch.randn(2, 5), gradients=False)
+    assert plan.rewrites == ()
+
+
 class Scan(nn.Module):
     """By chunks: sums within each, and what one hands on to the next."""
 
@@ -143,6 +160,36 @@ def test_turns_that_make_the_same_have_no_turns_of_their_own(joins: Any) -> None
 
     torch.manual_seed(0)
     check(Same(), torch.randn(4, 3))
+
+
+class Unread(nn.Module):
+    """Three turns of four, of what is no number or has no gradient in the last."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = x.unbind(1)
+        if self.kind == "elements":
+            made = [part.sqrt().cumsum(0) for part in parts[:3]]
+        else:
+            made = [self.layer(part).cumsum(0) for part in parts[:3]]
+        return made[0] * made[1] * made[2] + parts[3].sum(0)
+
+
+@pytest.mark.parametrize(("kind", "last"), [("elements", 0.0), ("product", float("inf"))])
+def test_what_no_turn_reads_makes_no_gradient(kind: str, last: float) -> None:
+    """0 by infinity is no number, which would be added to a weight's gradient or an input's."""
+    torch.manual_seed(0)
+    x, module = torch.rand(2, 4, 3, dtype=torch.float64) + 1, Unread(kind)
+    x[:, 3] = last
+    plan = planned(module, x.float())
+    tensors = {plan.graph.inputs[0].name: x.requires_grad_()}
+    tensors |= {p.value.name: module.double().get_parameter(p.names[0]) for p in plan.graph.parameters}
+    (out,) = run(plan, tensors)
+    for gradient in torch.autograd.grad(out.nan_to_num().sum(), [x, *module.parameters()], allow_unused=True):
+        assert gradient is None or gradient.isfinite().all()
 
 
 class Apart(nn.Module):

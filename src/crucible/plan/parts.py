@@ -16,6 +16,11 @@ from crucible.plan.steps import Part
 
 LEAST_SHARE = 0.5
 """Of a tensor that is taken: the gradient of what is not is zeros."""
+SLICES = frozenset({"slice", "split", "split_with_sizes", "chunk"})
+"""Operations that make parts of a tensor, views of it."""
+_PLACES = frozenset({"select", "unbind"})
+"""Operations that make parts of one place, without its dim."""
+_JOINING = frozenset({"cat", "stack"})
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,6 @@ class _Part:
     operation: Operation
     start: int
     end: int
-
-
-SLICES = frozenset({"slice", "split", "split_with_sizes", "chunk"})
-"""Operations that make parts of a tensor, views of it."""
-_PLACES = frozenset({"select", "unbind"})
-"""Operations that make parts of one place, without its dim."""
 
 
 def sliced(operation: Operation, shape: Sequence[int]) -> list[tuple[str, Part]]:
@@ -58,9 +57,6 @@ def joined(operation: Operation) -> list[tuple[str, Part]]:
     names, dim = [each.name for each in given if isinstance(each, Ref)], dim % len(whole.shape)
     size = whole.shape[dim] // len(names)
     return [(name, Part(dim, n * size, size, operation.kind == "stack")) for n, name in enumerate(names)]
-
-
-_JOINING = frozenset({"cat", "stack"})
 
 
 def with_parts_by_one_call(graph: Graph) -> Graph:

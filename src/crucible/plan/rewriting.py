@@ -107,39 +107,29 @@ class Rewriting:
         output = operation.outputs[0].name
         if self.shape(found) != self.shape(output):
             raise AssertionError(f"{operation.where}: {self.shape(found)} is not {self.shape(output)}")
-        operations = self.graph.operations
-        place = operations.index(operation)
-        before, after = operations[:place], operations[place + 1 :]
         if self._made and self._made[-1].output.name == found:
-            self._made = self.standing_for(operation, found)
+            self.finish_each(operation, [found], note)
         elif output not in self.graph.outputs and all(output != mutation.value for mutation in self.mutations):
-            after = tuple(renamed(each, {output: found}) for each in after)  # the mean over one element, say
+            self.exchange({operation.name: self.made}, note, {output: found})  # the mean over one element, say
         else:
             args: dict[str, Argument] = {"self": Ref(found), "size": self.shape(output)}
-            value = self.values[output]
-            self._made.append(Operation(output, "view", "aten.view.default", args, (value,), operation.where, 0, 0))
-        self._rebuild((*before, *self._made, *after))
-        self._made = []
-        if note and note not in self.notes:
-            self.notes.append(note)
-
-    def standing_for(self, operation: Operation, found: str) -> list[Operation]:
-        """What was made, the last of which, `found`, makes the operation's output."""
-        *before, last = self._made
-        output = self.values[operation.output.name]
-        del self.values[found]
-        return [*before, replace(last, name=output.name, outputs=(output,))]
+            seen = Operation(output, "view", "aten.view.default", args, (self.values[output],), operation.where, 0, 0)
+            self.exchange({operation.name: (*self.made, seen)}, note)
 
     def finish_each(self, operation: Operation, found: Sequence[str], note: str) -> None:
         """Its outputs are those of them from now on, each of what was made."""
-        names = {new: output.name for new, output in zip(found, operation.outputs, strict=True)}
+        self.exchange({operation.name: self.standing_for(operation, found)}, note)
+
+    def standing_for(self, operation: Operation, found: Sequence[str]) -> list[Operation]:
+        """What was made, of which `found` are the operation's outputs."""
+        names = {new: output.name for new, output in zip(found, operation.outputs, strict=False)}
         made = []
         for each in self._made:
             each, output = renamed(each, names), names.get(each.output.name)
             made.append(each if output is None else replace(each, name=output, outputs=(self.values[output],)))
         for new in names:
             del self.values[new]
-        self.exchange({operation.name: made}, note)
+        return made
 
     def finish_parts(self, operations: Sequence[Operation | None], found: str, dim: int, note: str) -> None:
         """Their outputs are the places of `found` along a dim from now on, of which None has nobody's; what was made
@@ -311,7 +301,7 @@ class Maker:
         shape = [size if d == dim else n for d, n in enumerate(self.shape(parts[0]))]
         return self._put("cat", "cat.default", {"tensors": tuple(map(Ref, parts)), "dim": dim}, shape)
 
-    def stack(self, parts: Sequence[str], dim: int, strides: Sequence[int]) -> str:
+    def stack(self, parts: Sequence[str], dim: int, strides: Sequence[int] | None = None) -> str:
         shape = list(self.shape(parts[0]))
         shape.insert(dim, len(parts))
         args: dict[str, Argument] = {"tensors": tuple(map(Ref, parts)), "dim": dim}
