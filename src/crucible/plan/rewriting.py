@@ -51,7 +51,8 @@ class Rewriting:
         self.intervals: dict[str, Interval] = {}
         """Where the graph's values lie, once anybody asked; forgotten when it changes."""
         self._made: list[Operation] = []
-        self._where = ""
+        self.where = ""
+        """The line of the operation that is rewritten."""
 
     # asked
 
@@ -89,7 +90,7 @@ class Rewriting:
         moved = 0 if kind in VIEWS else sum(self.values[each].tensor.bytes for each in read) + value.tensor.bytes
         self.values[name] = value
         flops = value.tensor.elements * (2 * depth or 1)
-        self._made.append(Operation(name, kind, target, args, (value,), self._where, flops, moved))
+        self._made.append(Operation(name, kind, target, args, (value,), self.where, flops, moved))
         return name
 
     def update(self, buffer: str, value: str) -> None:
@@ -100,7 +101,7 @@ class Rewriting:
 
     def begin(self, operation: Operation) -> None:
         """What is made from now on goes in front of an operation, and stands for its line."""
-        self._made, self._where = [], operation.where
+        self._made, self.where = [], operation.where
 
     def finish(self, operation: Operation, found: str, note: str) -> None:
         """Its output is `found` from now on, which is of its shape; an empty note says nothing."""
@@ -276,6 +277,8 @@ class Maker:
     def reshape(self, a: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> str:
         if tuple(shape) == self.shape(a):
             return a
+        if math.prod(shape) != math.prod(self.shape(a)):  # a rewrite that is wrong, whose value would be wrong, too
+            raise AssertionError(f"{self.work.where}: {self.shape(a)} has other elements than {tuple(shape)}")
         args: dict[str, Argument] = {"self": Ref(a), "shape": tuple(shape)}
         return self._put("reshape", "reshape.default", args, shape, strides=strides)
 
