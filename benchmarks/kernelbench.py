@@ -65,6 +65,7 @@ from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.bench import Runner
 from crucible.tuning.bench import race as turns_on_gpu
+from crucible.tuning.exactness import apart
 from crucible.tuning.rival import beside_compile, rivals_of
 
 BASELINES = ("eager", "compile", "max-autotune")
@@ -84,8 +85,6 @@ GIVES_WAY = ("nice", "-n", "15")
 WARMING = 4
 """Processes that fill torch.compile's caches at once, of each GPU, unless others are asked for: each has a task's
 tensors there. Eight networks and what is measured took 25 GB of it."""
-CHUNK = 1 << 26
-"""Elements that are compared at once: in float64 they take room."""
 
 
 @dataclass(frozen=True)
@@ -380,11 +379,16 @@ def hand_over(file: Path, path: Path, args: argparse.Namespace) -> Path:
         given = [_cast(each, column.dtype, "cuda") for each in inputs]
         module = copy.deepcopy(reference.model).to("cuda")
         rivals = rivals_of("max-autotune" if "max-autotune" in args.baselines.split(",") else "compile")
-        beside = beside_compile(imported(path).ModelNew.forward, module, given, _raced, rivals)
+        forward = imported(path).ModelNew.forward
+        beside = beside_compile(forward, module, given, _raced, rivals, untimed=gpu_turns.beside_others)
     raced = path.parent.with_name("raced") / path.name
     raced.parent.mkdir(exist_ok=True)
     raced.write_text(written_text(task, reference.model, inputs, column, beside))
-    found = {"forward": beside.forward, "forward+backward": beside.training, "words": beside.words}
+    ratios = {"forward": beside.forward, "forward+backward": beside.training}
+    found = {
+        **{covers: None if ratio == math.inf else ratio for covers, ratio in ratios.items()},
+        "words": beside.words,
+    }
     beside_of(raced).write_text(json.dumps(found) + "\n")
     return raced
 
@@ -595,28 +599,6 @@ def allowed(found: dict[str, Any], error: str) -> float:
 def drawn(shapes: Sequence[Sequence[int]], device: Any) -> list[torch.Tensor]:
     generator = torch.Generator(device).manual_seed(1)
     return [torch.randn(tuple(shape), generator=generator, device=device) for shape in shapes]
-
-
-def apart(found: Sequence[torch.Tensor | None], truth: Sequence[torch.Tensor | None]) -> float:
-    """The largest relative L2 error; infinite where one is missing or not a number. Of what is nearly 0 (a bias before
-    a norm: its gradient is the roundings of 0) the error is taken of the largest norm, a ten-thousandth."""
-    norms = [0.0 if each is None else distance(each, None) for each in truth]
-    worst, least = 0.0, 1e-4 * max(norms, default=0.0)
-    for one, other, norm in zip(found, truth, norms, strict=True):
-        if other is None or one is None:
-            missing = (one is None) != (other is None)
-            worst = math.inf if missing and norm > least else worst
-            continue
-        error = distance(one, other) / (max(norm, least) or 1.0)
-        worst = max(worst, error if error == error else math.inf)
-    return worst
-
-
-def distance(one: torch.Tensor, other: torch.Tensor | None) -> float:
-    """The L2 norm of a tensor, or of a difference, in float64."""
-    left = one.detach().reshape(-1).split(CHUNK)
-    right = [0.0] * len(left) if other is None else other.detach().reshape(-1).split(CHUNK)
-    return math.sqrt(math.fsum(float((a.double() - b).square().sum()) for a, b in zip(left, right, strict=True)))
 
 
 def race(everyone: dict[str, Subject], covers: str, seconds: float, shapes: Any) -> dict[str, Any]:

@@ -73,6 +73,7 @@ WITH_TORCH = {
         "search",
         "surface",
         "rival",
+        "exactness",
         "backend",
         "graphed",
     ),

@@ -119,6 +119,118 @@ def test_what_was_not_measured_is_not_handed_over(monkeypatch: pytest.MonkeyPatc
     assert not called and "torch.compile" not in text
 
 
+class WrongBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return cotangent * 1.1
+
+
+def inexact(module: nn.Module, wrong: float = 0.0, *, back: bool = False) -> Callable[..., Any]:
+    def forward(*given: Any) -> Any:
+        made = module(*given) * (1 + wrong)
+        return WrongBack.apply(made) if back else made
+
+    return forward
+
+
+TIMES: Mapping[str, float] = {"written": 2.0, "": 3.0, MAX_AUTOTUNE: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "back", "ratios", "what"),
+    [
+        (0.1, False, (1.5, 1.5), "outputs are 1.0e-01 from float64"),
+        (0.0, True, (0.5, 1.5), "gradients are 1.0e-01 from float64"),
+        (1e-3, False, (0.5, 0.5), ""),  # as TF32 rounds, which is allowed
+    ],
+)
+def test_who_is_less_exact_than_eager_is_no_rival(
+    wrong: float, back: bool, ratios: tuple[float, float], what: str
+) -> None:
+    found = beside_compile(
+        lambda self, given: self(given), nn.Linear(3, 3), [torch.randn(5, 3)], lambda _: TIMES,
+        {"": lambda plain: plain, MAX_AUTOTUNE: lambda plain: inexact(plain, wrong, back=back)},
+    )  # fmt: skip
+    assert (found.forward, found.training) == ratios
+    assert what in " ".join(found.left_out) and bool(found.left_out) == bool(what)
+    assert found.words.count("was left out") == bool(what)
+
+
+def test_where_nobody_is_as_exact_all_stays_ours() -> None:
+    found = beside_compile(
+        lambda self, given: self(given), nn.Linear(3, 3), [torch.randn(5, 3)], lambda _: {"written": 2.0, "": 1.0},
+        {"": lambda plain: inexact(plain, 0.1)},
+    )  # fmt: skip
+    assert not found.modes and "no torch.compile is as exact forward" in found.words
+
+
+def test_rivals_may_round_as_ours_does_and_as_eager_does() -> None:
+    """Behind a difference of what is nearly the same eager's own roundings are large."""
+
+    class Cancels(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (super().forward(x) + 1e5) - 1e5
+
+    def beside(module: nn.Module, own: float, wrong: float) -> Beside:
+        return beside_compile(
+            lambda self, given: self(given) * (1 + own), module, [torch.randn(5, 3)],
+            lambda _: {"written": 2.0, "": 1.0}, {"": lambda plain: inexact(plain, wrong)},
+        )  # fmt: skip
+
+    assert beside(Cancels(3, 3), 0.0, 4e-3).modes == ("",)
+    assert beside(nn.Linear(3, 3), 0.0, 4e-3).modes == () and beside(nn.Linear(3, 3), 5e-3, 4e-3).modes == ("",)
+
+
+def test_random_numbers_are_held_against_nothing() -> None:
+    found = beside_compile(
+        lambda self, given: self(given), Noisy(), [torch.randn(4, 8)], lambda _: {"written": 2.0, "": 1.0},
+        {"": lambda plain: inexact(plain, 0.5)},
+    )  # fmt: skip
+    assert found.modes == ("",) and not found.left_out
+
+
+def test_who_cannot_be_held_against_anything_is_no_rival() -> None:
+    def fails(*_: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    times = iter([{"written": 2.0, "": 1.0}] * 2)
+    found = beside_compile(
+        lambda self, given: self(given), nn.Linear(3, 3), [torch.randn(5, 3)], lambda _: next(times),
+        {"": lambda plain: fails},
+    )  # fmt: skip
+    assert not found.modes and "memory does not allow" in found.words
+
+
+def test_autocast_is_held_against_float64() -> None:
+    """bfloat16 is 4e-3 from it, which is eager's own error; three times that are not its rounding."""
+
+    def beside(wrong: float) -> Beside:
+        with torch.autocast("cpu", torch.bfloat16):
+            return beside_compile(
+                lambda self, given: self(given), nn.Linear(64, 64), [torch.randn(5, 64)],
+                lambda _: {"written": 2.0, "": 1.0}, {"": lambda plain: inexact(plain, wrong)},
+            )  # fmt: skip
+
+    assert beside(0.0).modes == ("",) and beside(0.1).modes == ()
+
+
+def test_what_refuses_float64_is_held_against_float32() -> None:
+    class Makes(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) @ torch.ones(3, 3)
+
+    for wrong, modes in ((0.0, ("",)), (0.1, ())):
+        found = beside_compile(
+            lambda self, given: self(given), Makes(3, 3), [torch.randn(5, 3)], lambda _: {"written": 2.0, "": 1.0},
+            {"": lambda plain, wrong=wrong: inexact(plain, wrong)},
+        )  # fmt: skip
+        assert found.modes == modes
+
+
 def test_no_kernel_stands_in_a_file_that_hands_all_over() -> None:
     source = SOURCE.replace("self.linear(x)", "torch.relu(self.linear(x)) * 2")
     names = types.ModuleType("reference")

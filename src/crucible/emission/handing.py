@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,13 +20,15 @@ class Beside:
     gpu: str
     """Its name."""
     forward: float
-    """Of calls without gradients."""
+    """Of calls without gradients; infinite where no mode is as exact."""
     training: float | None
     """Of calls with the gradients behind them; None where nothing takes one."""
     forward_mode: str = ""
     """That mode of torch.compile."""
     training_mode: str = ""
     """The same with gradients."""
+    left_out: tuple[str, ...] = ()
+    """Modes that are less exact than eager PyTorch, in words; neither ratio is over them."""
 
     def mode(self, with_gradients: bool) -> str | None:
         """In which torch.compile computes calls where gradients are on, or off; None where it does not."""
@@ -47,16 +50,16 @@ class Beside:
     @property
     def words(self) -> str:
         """For the plan."""
-        found = f"measured on {self.gpu}: {self.forward:.2f} times as fast as {_called(self.forward_mode)} forward"
+        found = [f"{_ratio(self.forward, self.forward_mode)} forward"]
         if self.training is not None:
-            by = f" {_called(self.training_mode)}" if self.training_mode != self.forward_mode else ""
-            found = f"{found}, {self.training:.2f}{by} with gradients"
+            found.append(f"{_ratio(self.training, self.training_mode)} with gradients")
+        told = "; ".join([f"measured on {self.gpu}: {', '.join(found)}", *self.left_out])
         if self.hands_all:
-            return f"{found}; so torch.compile computes all of it"
+            return f"{told}; so torch.compile computes all of it"
         if not self.modes:
-            return found
+            return told
         which = "with" if self.mode(False) is None else "without"
-        return f"{found}; so torch.compile computes what is called {which} gradients"
+        return f"{told}; so torch.compile computes what is called {which} gradients"
 
     def lines(self, arguments: Iterable[str]) -> list[str]:
         """Of the body of `forward`, before anything is computed."""
@@ -78,5 +81,10 @@ class Beside:
         return [f"{NAMES[mode]} = {_MADE[mode]}" for mode in self.modes]
 
 
-def _called(mode: str) -> str:
+def _ratio(ratio: float, mode: str) -> str:
+    return "no torch.compile is as exact" if ratio == math.inf else f"{ratio:.2f} times as fast as {called(mode)}"
+
+
+def called(mode: str) -> str:
+    """torch.compile in one of its modes, by name."""
     return f"torch.compile ({mode})" if mode else "torch.compile"

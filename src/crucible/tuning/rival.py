@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from crucible.emission.handing import MAX_AUTOTUNE, Beside
+from crucible.emission.handing import MAX_AUTOTUNE, Beside, called
 from crucible.errors import DeviceError, MisuseError
 from crucible.products import tensors_in
 from crucible.tuning.bench import Stopwatch, race
+from crucible.tuning.exactness import Contestant, Yardstick
 
 WRITTEN = "written"
 Compile = Callable[[nn.Module], Callable[..., Any]]
-_Contestant = tuple[Callable[[], Any], list[torch.Tensor]]
-"""A call, and what takes a gradient."""
 RIVALS: Mapping[str, Mapping[str, Compile]] = {
     "compile": {"": torch.compile},
     "max-autotune": {"": torch.compile, MAX_AUTOTUNE: partial(torch.compile, mode=MAX_AUTOTUNE)},
@@ -50,40 +52,74 @@ def beside_compile(
     inputs: Sequence[Any],
     time: Stopwatch = race,
     rivals: Mapping[str, Compile] = RIVALS["compile"],
+    untimed: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Beside:
-    """How `written(module, *inputs)` fares beside the fastest of the rivals, by torch.compile's modes: forward and,
-    where anything takes a gradient, with it. All work with copies of the module, whose buffers they may change; random
-    numbers go on as if nothing had been called. Takes what torch.compile takes to compile, and seconds. Raises whatever
-    torch.compile or a call raises.
+    """How `written(module, *inputs)` fares beside the fastest of the rivals, by torch.compile's modes, that is as exact
+    (see `exactness`): forward and, where anything takes a gradient, with it. All work with copies of the module, whose
+    buffers they may change; random numbers go on as if nothing had been called. Takes what torch.compile takes to
+    compile, and seconds. What is not timed is called within `untimed`: others may work with the GPU then. Raises
+    whatever the module, torch.compile or a call raises.
     """
     own = copy.deepcopy(module)
-    contestants = {WRITTEN: (lambda: written(own, *inputs), _takers(own, inputs))}
+    contestants = {WRITTEN: Contestant.of(own, lambda: written(own, *inputs), inputs)}
     contestants |= {mode: _compiled(copy.deepcopy(module), inputs, compile) for mode, compile in rivals.items()}
     on_gpu = torch.cuda.is_available()
     with torch.random.fork_rng([torch.cuda.current_device()] if on_gpu else []):
-        forward = {name: _without_gradients(call) for name, (call, _) in contestants.items()}
-        both = {name: _with_gradients(call, takers) for name, (call, takers) in contestants.items()}
-        ratio, mode = _best(time(forward))
-        trained, trained_mode = _best(time(both)) if contestants[WRITTEN][1] else (None, "")
-    return Beside(torch.cuda.get_device_name() if on_gpu else "this machine", ratio, trained, mode, trained_mode)
+        with untimed():
+            inexact = _Inexact.among(contestants, module, inputs)
+        forward = {name: _without_gradients(each.call) for name, each in contestants.items()}
+        both = {name: _with_gradients(each) for name, each in contestants.items()}
+        ratio, mode = _best(time(forward), inexact.forward)
+        trained, trained_mode = _best(time(both), inexact.training) if contestants[WRITTEN].takers else (None, "")
+    gpu = torch.cuda.get_device_name() if on_gpu else "this machine"
+    return Beside(gpu, ratio, trained, mode, trained_mode, inexact.words)
 
 
-def _compiled(plain: nn.Module, inputs: Sequence[Any], compile: Compile) -> _Contestant:
+_NO_ROOM = "the GPU's memory does not allow to hold its results against float64"
+
+
+@dataclass(frozen=True)
+class _Inexact:
+    """Rivals that are less exact than eager PyTorch is, and what is written; by torch.compile's modes, why."""
+
+    forward: Mapping[str, str]
+    training: Mapping[str, str]
+
+    @classmethod
+    def among(cls, contestants: Mapping[str, Contestant], module: nn.Module, inputs: Sequence[Any]) -> _Inexact:
+        try:
+            yardstick = Yardstick.of(module, inputs)
+            errors = {name: yardstick.errors(each) for name, each in contestants.items()} if yardstick else {}
+        except torch.OutOfMemoryError:
+            nobody = {mode: _NO_ROOM for mode in contestants if mode != WRITTEN}
+            return cls(nobody, nobody)
+        if yardstick is None:
+            return cls({}, {})
+        own = errors.pop(WRITTEN)
+        forward, training = (
+            {mode: why for mode, each in errors.items() if (why := yardstick.excess(each, own, with_gradients=which))}
+            for which in (False, True)
+        )
+        return cls(forward, training)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        found = {(mode, why) for each in (self.forward, self.training) for mode, why in each.items()}
+        return tuple(f"{called(mode)} was left out: {why}" for mode, why in sorted(found))
+
+
+def _compiled(plain: nn.Module, inputs: Sequence[Any], compile: Compile) -> Contestant:
     compiled = compile(plain)
-    return lambda: compiled(*inputs), _takers(plain, inputs)
+    return Contestant.of(plain, lambda: compiled(*inputs), inputs)
 
 
-def _best(ms: Mapping[str, float]) -> tuple[float, str]:
-    """How many times as fast as the fastest mode, and which that is."""
-    rivals = {mode: each for mode, each in ms.items() if mode != WRITTEN}
+def _best(ms: Mapping[str, float], inexact: Container[str]) -> tuple[float, str]:
+    """How many times as fast as the fastest mode that is exact, and which that is."""
+    rivals = {mode: each for mode, each in ms.items() if mode != WRITTEN and mode not in inexact}
+    if not rivals:
+        return math.inf, ""
     mode = min(rivals, key=rivals.__getitem__)
     return rivals[mode] / ms[WRITTEN], mode
-
-
-def _takers(module: nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """What takes a gradient."""
-    given = [each for each in inputs if isinstance(each, torch.Tensor)]
-    return [each for each in (*given, *module.parameters()) if each.requires_grad]
 
 
 def _without_gradients(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -94,14 +130,14 @@ def _without_gradients(call: Callable[[], Any]) -> Callable[[], Any]:
     return forward
 
 
-def _with_gradients(call: Callable[[], Any], takers: Sequence[torch.Tensor]) -> Callable[[], Any]:
+def _with_gradients(contestant: Contestant) -> Callable[[], Any]:
     """All outputs' gradients are ones, which are made once."""
     ones: list[torch.Tensor] = []
 
     def both() -> Any:
-        made = [each for each in tensors_in(call()) if each.requires_grad]
+        made = [each for each in tensors_in(contestant.call()) if each.requires_grad]
         if not ones:
             ones.extend(map(torch.ones_like, made))
-        return torch.autograd.grad(made, takers, ones, allow_unused=True) if made else ()
+        return torch.autograd.grad(made, contestant.takers, ones, allow_unused=True) if made else ()
 
     return both
