@@ -18,8 +18,9 @@ from crucible import tf32
 from crucible.capture.autocast import around, autocast
 from crucible.products import tensors_in
 
-TIMES = 5.0
-"""As large as eager's an error may be: it is one of the same roundings in another order."""
+TIMES = 3.0
+"""As large as eager's an error may be, which is one of the same roundings in another order: less than the five times
+that `benchmarks/kernelbench.py` calls right, as its inputs and cotangents are others."""
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _CHUNK = 1 << 26
 """Elements that are taken to float64 at once."""
