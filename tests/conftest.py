@@ -8,6 +8,7 @@ import importlib
 import itertools
 import os
 import pkgutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ those of them that judge run 17 lines of 11,575 that no other file runs."""
 def pytest_configure(config: pytest.Config) -> None:
     """The tests of a file share judged batches, so with `-n` they go to one worker."""
     os.environ.setdefault("CRUCIBLE_EMULATOR_HOME", str(TESTS.parent / "build/emulator"))  # half a minute to make
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts behind: no Ctrl-C is heard
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # while 5,700 tests are collected, a third of the time of each process
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadfile"
