@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config
 
 from crucible import backend
 from crucible.errors import MisuseError
@@ -20,7 +21,8 @@ CLOSE = {"rtol": 5e-3, "atol": 5e-3}
 def _fresh() -> Iterator[None]:
     torch.compiler.reset()
     backend.decisions.clear()
-    yield
+    with config.patch(cpp_cache_precompile_headers=False):  # 4 s, of use to later modules alone
+        yield
     torch.compiler.reset()
 
 

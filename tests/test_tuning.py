@@ -121,7 +121,8 @@ RUN = {
     ("chain", False): ("kernel",),
 }
 AT_NIGHT = {("pooled", "weight"), ("fronted", "weight"), ("clamped", "again_pass_2"), ("depthwise", "kernel")}
-AT_NIGHT |= {("pooled", "input"), ("softmax", "kernel_pass_1")}
+AT_NIGHT |= {("pooled", "input"), ("softmax", "kernel_pass_1"), ("averaged", "kernel")}
+AT_NIGHT |= {("fronted", "kernel"), ("fronted", "input")}
 """Of kinds that are built by day, too; a pool's input gradient is so in write/test_pooled_convolution.py."""
 if not NIGHTLY:
     RUN = {plan: tuple(end for end in ends if (plan[0], end) not in AT_NIGHT) for plan, ends in RUN.items()}
@@ -134,7 +135,7 @@ def run() -> list[str]:
     return [each.text for plan, ends in RUN.items() for each in questions(planned(*plan)) if each.name.endswith(ends)]
 
 
-NUMBERS = range(17 if NIGHTLY else 11)
+NUMBERS = range(17 if NIGHTLY else 8)
 
 
 def clock(calls: Calls) -> dict[str, float]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from crucible.plan.steps import Call, Plan
 from crucible.write.program import Program
+from support import NIGHTLY
 
 
 def calls(plan: Plan) -> Counter[str]:
@@ -303,7 +304,7 @@ LOOPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500 if NIGHTLY else 25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOOPS, st.integers(0, 1000))
 def test_loops_compute_what_they_did(said: dict[str, Any], seed: int) -> None:
     torch.manual_seed(seed)
@@ -340,7 +341,7 @@ class Turns(nn.Module):
         return (ends, carried) if self.end == "both" else ends
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250 if NIGHTLY else 10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted(BODIES)),
     st.sampled_from([2, 3, 6]),
