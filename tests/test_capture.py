@@ -509,10 +509,37 @@ class Sign(torch.autograd.Function):
         return gradient
 
 
-def without_gradients(m: Any, x: torch.Tensor) -> torch.Tensor:
+class Switching(torch.autograd.Function):
+    """Its forward turns gradients off, or on, by itself."""
+
+    on = False
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(Switching.on):
+            y = x.sign()
+        return y * 2 if not Switching.on else y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def switching(m: Any, x: torch.Tensor) -> torch.Tensor:
+    Switching.on = False
+    return Switching.apply(x)
+
+
+def switching_on(m: Any, x: torch.Tensor) -> torch.Tensor:
+    Switching.on = True
+    return Switching.apply(x)
+
+
+def writes_without_gradients(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
     with torch.no_grad():
-        y = x * 2
-    return x + y
+        y.mul_(3)
+    return y + x
 
 
 def in_inference_mode(m: Any, x: torch.Tensor) -> torch.Tensor:
@@ -539,7 +566,9 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "mask": (lambda m, x: x[x > 0], "x[x > 0]", "the shape that aten.index.Tensor gives depends on values"),
     "nonzero": (lambda m, x: x.nonzero(), "x.nonzero()", "depends on values"),
     "cond": (lambda m, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "torch.cond(", "cond"),
-    "no_grad": (without_gradients, "y = x * 2", "gradients are off here (no_grad"),
+    "written without": (writes_without_gradients, "y.mul_(3)", "writes without gradients to what has some"),
+    "switching": (switching, "with torch.set_grad_enabled(", "gradients are off here"),
+    "switching on": (switching_on, "with torch.set_grad_enabled(", "gradients are off here"),
     "inference": (in_inference_mode, "y = x * 3", "gradients are off here"),
     "function": (lambda m, x: Sign.apply(x), "return x.sign()", "Use .detach() where gradients shall stop"),
     "autocast": (for_a_gpu, "y = x @ x.mT", "torch.autocast('cuda') is for other tensors than these"),
@@ -613,6 +642,83 @@ def test_refusals_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(CaptureError):
         graph_of(branching)
     assert capfd.readouterr() == ("", "")
+
+
+# Blocks without gradients.
+
+
+def partly(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = m.lin(x)
+    with torch.no_grad():
+        scale = torch.sigmoid(y * 2)
+    return x * scale + y
+
+
+def all_without(m: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        return m.lin(x), x * 2
+
+
+def returning_what_it_was_given(m: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = m.lin(x)
+    with torch.no_grad():
+        z = y.relu()
+        same = y
+    return same * z, z
+
+
+def on_again(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y = x * 2
+        with torch.enable_grad():
+            z = y * m.lin(x)
+        w = z.exp()
+    return z + w
+
+
+@torch.no_grad()
+def angles(frequencies: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.autocast("cpu", enabled=False):
+        found = torch.arange(x.shape[-1])[:, None].float() @ frequencies[None, :].float()
+    return found.cos(), found.sin()
+
+
+def rotary(m: Any, x: torch.Tensor) -> torch.Tensor:
+    cos, sin = angles(m.buffer, x)
+    return x * cos + m.lin(x) * sin
+
+
+def moving_mean(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = m.lin(x)
+    with torch.no_grad():
+        m.buffer.mul_(0.9).add_(y.mean((0, 1)), alpha=0.1)
+        filled = torch.zeros(7)
+        filled.add_(y[0, 0])
+    return y - m.buffer + filled
+
+
+def read_after_writing(m: Any, x: torch.Tensor) -> torch.Tensor:
+    m.buffer.add_(m.lin(x).mean((0, 1)))
+    with torch.no_grad():
+        scale = m.buffer * 2
+    return x * scale
+
+
+BLOCKS = {each.__name__: each for each in (partly, all_without, returning_what_it_was_given, on_again, rotary)}
+BLOCKS |= {each.__name__: each for each in (moving_mean, read_after_writing)}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_what_is_computed_without_gradients_has_none(name: str) -> None:
+    torch.manual_seed(0)
+    module = Wrapped(BLOCKS[name], lin=nn.Linear(7, 7), buffer=torch.rand(7))
+    assert_equal(module, [torch.rand(2, 7, 7)], training=name != "read_after_writing")
+    if name == "read_after_writing":  # a buffer with a history may not be saved: eager itself has no gradient
+        assert kinds(trace(module, [torch.rand(2, 7, 7)])).count("detach") == 1
+
+
+def test_frequencies_that_nothing_learns_are_detached_nowhere() -> None:
+    assert "detach" not in kinds(graph_of(rotary, torch.rand(2, 7, 7), lin=nn.Linear(7, 7), buffer=torch.rand(7)))
 
 
 # Autocast.

@@ -38,6 +38,7 @@ _ASKED = frozenset({
     *(getattr(torch.Tensor, name) for name in _METHODS),
 })  # fmt: skip
 """What tells of a tensor and computes nothing: four fifths of all that PyTorch calls meanwhile."""
+_SWITCH = torch._C._set_grad_enabled
 _DEPENDENT = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"})
 
 
@@ -84,7 +85,7 @@ def _check(module: nn.Module, inputs: Sequence[Any]) -> None:
 def _refused(error: Exception) -> CaptureError:
     where = line_of(error)
     if isinstance(error, _Hidden):
-        return refusal(where, "gradients are off here (no_grad, inference_mode or an autograd.Function)", NO_BLOCKS)
+        return refusal(where, "gradients are off here (inference_mode or an autograd.Function)", NO_BLOCKS)
     if {kind.__name__ for kind in type(error).__mro__} & _DEPENDENT:
         return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
     if _FAKE_CONSTANT in str(error):
@@ -99,19 +100,30 @@ def _refused(error: Exception) -> CaptureError:
 
 class _Watch(TorchFunctionMode):
     """Notes each operation's line, and refuses what is computed where autograd does not look: a graph would give it
-    gradients. `contiguous` is called as an operator: of what is contiguous here Python's method would tell nobody, and
+    gradients. Of a block under no_grad, which the graph has as one, it would not. `contiguous` is called as an operator: of what is contiguous here Python's method would tell nobody, and
     it may lie otherwise on another device."""
+
+    _asked_for = True
+    """Gradients, by whoever switched them last in Python."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _ASKED:
             return func(*args, **(kwargs or {}))
-        hidden = (not torch.is_grad_enabled() or torch.is_inference_mode_enabled()) and not is_standing_in()
+        hidden = self._is_off() and not is_standing_in()
+        if func is _SWITCH:
+            if hidden:
+                raise _Hidden
+            self._asked_for = bool(args[0])
+            return func(*args)
         func = torch.ops.aten.contiguous.default if func is torch.Tensor.contiguous else func
         with annotate({LINE: calling_line()}):
             result = func(*args, **(kwargs or {}))
         if hidden and next(tensors_in(result), None) is not None:
             raise _Hidden
         return result
+
+    def _is_off(self) -> bool:
+        return torch.is_inference_mode_enabled() or torch.is_grad_enabled() != self._asked_for
 
 
 class _Hidden(Exception):

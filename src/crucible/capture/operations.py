@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,8 @@ class Operations:
         """The newest value of each buffer that forward wrote to."""
         self._place = {node: place for place, node in enumerate(_in_order(program.graph_module))}
         self._mode = _fake_mode(program)
+        self._learning: frozenset[str] = frozenset()
+        """Where gradients are off: the values that there were before."""
         self._loose: set[str] = set()
         """Values that may lie otherwise on another device: what attention or a recurrent layer makes, and what follows
         its layout. Where one of these is made contiguous, that is no mere alias, whatever it is on this device."""
@@ -138,10 +140,16 @@ class Operations:
         return mapped(_tuples(result), lambda item: next(names) if isinstance(item, torch.Tensor) else None)
 
     def _take_block(self, node: fx.Node, name: str, where: str) -> None:
-        """A part of forward that became a graph of its own: under autocast, or one that computes nothing."""
-        if name != "wrap_with_autocast":
+        """A part of forward that became a graph of its own: under autocast, without gradients, or one that computes
+        nothing."""
+        if name == "wrap_with_autocast":
+            self._take_autocast(node, where)
+        elif name == "wrap_with_set_grad_enabled" and not node.args[0]:
+            self._take_without_gradients(node, where)
+        else:
             _check_block(node, name, where)
-            return
+
+    def _take_autocast(self, node: fx.Node, where: str) -> None:
         kind, dtype, enabled, _, part, *given = list[Any](node.args)
         module = _module(part)
         if not {each.meta["val"].device.type for each in given if isinstance(each, fx.Node)} <= {kind}:
@@ -149,15 +157,42 @@ class Operations:
             raise refusal(_first_line(module) or where, reason, "Cast with .to(dtype) instead")
         before, others = self._autocast, {each: on for each, on in self._autocast.items() if each != kind}
         self._autocast = {**others, kind: dtype or torch.get_autocast_dtype(kind)} if enabled else others
-        places = iter(given)
+        self._take_all(node, module, [self._bound(each) for each in given])
+        self._autocast = before
+
+    def _take_without_gradients(self, node: fx.Node, where: str) -> None:
+        """Its operands are detached, so that nothing inside learns; an operand that it returns is what it was."""
+        _, part, *given = list[Any](node.args)
+        module = _module(part)
+        inside = [inner for inner in module.graph.nodes if inner.op == "placeholder"]
+        asked = dict(zip(inside, map(self._bound, given), strict=True))
+        read = {each for call in _calls(module) for each in call.all_input_nodes}
+        where = _first_line(module) or where
+        self._learning = frozenset(self.values.fakes)
+        self._take_all(node, module, [self._detached(node, asked[n], where) if n in read else asked[n] for n in inside])
+        self._learning = frozenset()
+        returned = _tuples(next(inner for inner in module.graph.nodes if inner.op == "output").args[0])
+        self.values.bind(node, mapped(returned, lambda item: asked[item] if item in asked else self._bound(item)))
+
+    def _detached(self, node: fx.Node, operand: Any, where: str) -> Any:
+        """An operand that nothing learns through; of buffers nobody does, as long as nothing was written to them."""
+        if not isinstance(operand, str) or not self.values.fakes[operand].is_floating_point():
+            return operand
+        if self.values.roles[operand] in ("buffer", "constant") and operand not in self.written.values():
+            return operand
+        detach = torch.ops.aten.detach.default
+        return self._call(node, detach, schema.named(detach, (Ref(operand),), {}), where)
+
+    def _take_all(self, node: fx.Node, module: fx.GraphModule, operands: Sequence[Any]) -> None:
+        """The operations of a graph inside, in the stead of the node that calls it."""
+        places = iter(operands)
         for inner in module.graph.nodes:
             if inner.op == "placeholder":
-                self.values.bind(inner, self._bound(next(places)))
+                self.values.bind(inner, next(places))
             elif inner.op == "call_function":
                 self.take(inner)
             elif inner.op == "output":
                 self.values.bind(node, mapped(_tuples(inner.args[0]), self._bound))
-        self._autocast = before
 
     def _bound(self, item: Any) -> Any:
         return self.values.of(item) if isinstance(item, fx.Node) else item
@@ -218,6 +253,9 @@ class Operations:
         role = self.values.roles[base]
         if role in ("input", "parameter", "attribute") or (only_sees and role == "buffer"):
             raise refusal(where, f"{func} writes to {_OUTSIDE[role]} {base}", _OUT_OF_PLACE)
+        if role != "buffer" and not self._learning.isdisjoint({base, *self.values.sharing(base)}):
+            reason = f"{func} writes without gradients to what has some"
+            raise refusal(where, reason, _OUT_OF_PLACE)
         for other in self.values.sharing(base) if not only_sees else ():
             role = self.values.roles[other]
             if role in _OUTSIDE:
@@ -318,11 +356,17 @@ def _check_results(node: fx.Node, func: OpOverload, where: str) -> None:
 
 def _check_block(node: fx.Node, name: str, where: str) -> None:
     """A part of forward that became a graph of its own may compute nothing."""
-    parts = [_module(arg) for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    parts = _parts(node)
     if not parts or any(_calls(part) for part in parts):
         lines = [line for part in parts if (line := _first_line(part))]
         reason = f"{name} runs a part of forward under conditions of its own"
         raise refusal(lines[0] if lines else where, reason, NO_NUMBERS)
+
+
+def _parts(node: fx.Node) -> list[fx.GraphModule]:
+    """The graphs that a call is given, beside which there may be others of a module's attributes."""
+    attributes = [arg for arg in node.args if isinstance(arg, fx.Node) and arg.op == "get_attr"]
+    return [module for each in attributes if isinstance(module := _module(each), fx.GraphModule)]
 
 
 def _module(part: Any) -> fx.GraphModule:
@@ -344,9 +388,8 @@ def _in_order(module: fx.GraphModule) -> Iterator[fx.Node]:
     """All nodes, those of parts behind the node that calls them."""
     for node in module.graph.nodes:
         yield node
-        for arg in node.args:
-            if node.op == "call_function" and isinstance(arg, fx.Node) and arg.op == "get_attr":
-                yield from _in_order(_module(arg))
+        for part in _parts(node) if node.op == "call_function" else ():
+            yield from _in_order(part)
 
 
 def _fake_mode(program: ExportedProgram) -> FakeTensorMode:
