@@ -13,12 +13,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import fx, nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+from torch._functorch import predispatch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from crucible.capture import schema, trace
 from crucible.capture.autocast import Casts, casts
+from crucible.capture.mapping import unmap
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Operation, Ref
 from support import TASKS
@@ -719,6 +722,74 @@ def test_what_is_computed_without_gradients_has_none(name: str) -> None:
 
 def test_frequencies_that_nothing_learns_are_detached_nowhere() -> None:
     assert "detach" not in kinds(graph_of(rotary, torch.rand(2, 7, 7), lin=nn.Linear(7, 7), buffer=torch.rand(7)))
+
+
+# Mapped over items.
+
+
+def masked(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """As transformers makes the mask of causal attention."""
+
+    def sees(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return (key <= query) & (key > query - 3)
+
+    places = torch.arange(7)
+    mask = torch.vmap(torch.vmap(sees, in_dims=(None, 0)), in_dims=(0, None))(places, places)
+    return torch.where(mask, x, 0.0)
+
+
+def packed(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """A table is read at what is mapped."""
+    table = (x[0, 0] > 0).cumsum(0)
+    with TransformGetItemToIndex():
+        same = torch.vmap(lambda key: table[key] == table[0])(torch.arange(7))
+    return x * same
+
+
+def learns_within(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: torch.tanh(m.lin(row)) * row.sum())(x)
+
+
+def without_gradients(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        scale = torch.vmap(lambda row: row / row.max())(x)
+    return x * scale
+
+
+MAPPED = {each.__name__: each for each in (masked, packed, learns_within, without_gradients)}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_what_is_mapped_is_computed_for_all_at_once(name: str) -> None:
+    torch.manual_seed(0)
+    assert_equal(Wrapped(MAPPED[name], lin=nn.Linear(7, 7)), [torch.randn(2, 7, 7)])
+
+
+def test_what_cannot_be_mapped_is_refused_and_leaves_nothing_behind() -> None:
+    def drawing(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: row * torch.rand(7))(x)
+
+    with pytest.raises(CaptureError):
+        graph_of(drawing, torch.rand(2, 7))
+
+
+def raises(x: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError(f"not of {x.dim()} dims")
+
+
+def test_what_cannot_be_traced_again_stays_and_leaves_no_level_behind() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.rand(2, 7)
+    graph.call_function(predispatch._vmap_increment_nesting, (2, "error"))
+    item = graph.call_function(raises, (graph.call_function(predispatch._add_batch_dim, (x, 0, 1)),))
+    found = graph.call_function(predispatch._remove_batch_dim, (item, 1, 2, 0))
+    graph.call_function(predispatch._vmap_decrement_nesting, ())
+    graph.output(found)
+    module = fx.GraphModule(nn.Module(), graph)
+    unmap(module)
+    assert raises in [node.target for node in module.graph.nodes]
+    assert torch.rand(3).shape == (3,)  # which a level of vmap refuses
 
 
 # Autocast.

@@ -97,9 +97,10 @@ def _given(argument: Argument, known: Tensors) -> Any:
         return known[argument.name]
     if isinstance(argument, tuple):
         return [_given(item, known) for item in argument]
-    if argument in ("float32", "float16", "bfloat16", "int64", "bool"):
-        return torch.float64 if argument in ("float32", "float16", "bfloat16") else getattr(torch, argument)
-    return argument
+    dtype = getattr(torch, argument, None) if isinstance(argument, str) else None
+    if not isinstance(dtype, torch.dtype):
+        return argument
+    return torch.float64 if dtype.is_floating_point else dtype
 
 
 class _Step(torch.autograd.Function):

@@ -63,7 +63,8 @@ def compare(plan: Plan, module: torch.nn.Module, inputs: list[Any]) -> None:
     pairs += [(p.names[0], tensors[p.value.name], buffers[p.names[0]]) for p in graph.parameters if p.is_buffer]
     for name, one, other in pairs:
         assert one.shape == other.shape, name
-        error, largest = (float(each.detach().double().abs().max()) for each in (one - other, other))
+        ours, theirs = (each.detach().double() for each in (one, other))
+        error, largest = float((ours - theirs).abs().max()), float(theirs.abs().max())
         assert error <= NEAR * max(largest, 1.0), f"{name}: off by {error:.2g} of {largest:.2g}"
 
 

@@ -100,8 +100,8 @@ def _refused(error: Exception) -> CaptureError:
 
 class _Watch(TorchFunctionMode):
     """Notes each operation's line, and refuses what is computed where autograd does not look: a graph would give it
-    gradients. Of a block under no_grad, which the graph has as one, it would not. `contiguous` is called as an operator: of what is contiguous here Python's method would tell nobody, and
-    it may lie otherwise on another device."""
+    gradients. A block under no_grad is one in the graph. `contiguous` is called as an operator: of what is contiguous
+    here Python's method would tell nobody, and it may lie otherwise on another device."""
 
     _asked_for = True
     """Gradients, by whoever switched them last in Python."""
@@ -123,7 +123,7 @@ class _Watch(TorchFunctionMode):
         return result
 
     def _is_off(self) -> bool:
-        return torch.is_inference_mode_enabled() or torch.is_grad_enabled() != self._asked_for
+        return torch.is_inference_mode_enabled() or (self._asked_for and not torch.is_grad_enabled())
 
 
 class _Hidden(Exception):

@@ -161,18 +161,14 @@ class Operations:
         self._autocast = before
 
     def _take_without_gradients(self, node: fx.Node, where: str) -> None:
-        """Its operands are detached, so that nothing inside learns; an operand that it returns is what it was."""
+        """Its operands are detached, so that nothing inside learns. It returns none of them: who reads one later reads
+        what it was."""
         _, part, *given = list[Any](node.args)
         module = _module(part)
-        inside = [inner for inner in module.graph.nodes if inner.op == "placeholder"]
-        asked = dict(zip(inside, map(self._bound, given), strict=True))
-        read = {each for call in _calls(module) for each in call.all_input_nodes}
         where = _first_line(module) or where
         self._learning = frozenset(self.values.fakes)
-        self._take_all(node, module, [self._detached(node, asked[n], where) if n in read else asked[n] for n in inside])
+        self._take_all(node, module, [self._detached(node, self._bound(each), where) for each in given])
         self._learning = frozenset()
-        returned = _tuples(next(inner for inner in module.graph.nodes if inner.op == "output").args[0])
-        self.values.bind(node, mapped(returned, lambda item: asked[item] if item in asked else self._bound(item)))
 
     def _detached(self, node: fx.Node, operand: Any, where: str) -> Any:
         """An operand that nothing learns through; of buffers nobody does, as long as nothing was written to them."""

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from crucible.capture.autocast import around, autocast
 from crucible.capture.exporting import export
 from crucible.capture.lines import refusal
+from crucible.capture.mapping import unmap
 from crucible.capture.operations import Operations
 from crucible.capture.values import Environment, Number
 from crucible.errors import CaptureError
@@ -30,11 +31,12 @@ def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> G
     seed then as in eager.
 
     Raises CaptureError, which names the user's line, for whatever depends on values in tensors, writes to inputs,
-    parameters or shared views, draws random numbers without `drops`, turns gradients off or replaces them
-    (`torch.no_grad`, `autograd.Function`), takes or returns other things than tensors. What autocast casts, around
-    this call or in forward, is cast in the graph.
+    parameters or shared views, draws random numbers without `drops`, replaces gradients (`autograd.Function`), takes
+    or returns other things than tensors. What autocast casts, around this call or in forward, is cast in the graph;
+    what is computed under `torch.no_grad` learns nothing in it, and what `torch.vmap` maps is computed at once.
     """
     program = export(module, inputs)
+    unmap(program.graph_module)
     outside = _Outside(module, program)
     operations = Operations(outside.values, program, drops=drops, autocast=around())
     with autocast({}):
