@@ -138,6 +138,16 @@ class Mutation:
 
 
 @dataclass(frozen=True)
+class Instance:
+    """An object that forward returns: of a class that has a name in a module, made of its parts."""
+
+    module: str
+    name: str
+    parts: dict[str, Any]
+    """By their keywords, each with the places of its tensors."""
+
+
+@dataclass(frozen=True)
 class Graph:
     """What one call of the module computes. All shapes are those of the inputs traced with."""
 
@@ -153,7 +163,8 @@ class Graph:
     outputs: tuple[str, ...]
     """Values returned, nesting flattened; one may come twice."""
     structure: Any
-    """What forward returns, with each tensor's place in `outputs` in its stead: `0`, `(0, 1)`, `{"mean": 0}`."""
+    """What forward returns, with each tensor's place in `outputs` in its stead: `0`, `(0, 1)`, `{"mean": 0}`; an
+    Instance for an object."""
     mutations: tuple[Mutation, ...]
     training: bool
     """The module's own flag."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,12 @@ from crucible.products import tensors_in
 
 NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
 NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
+RETURNABLE = (
+    "Return a tensor, or tuples, lists and dicts of tensors, or objects with such fields, "
+    "of a class that can be imported"
+)
+_NO_CACHE = "a model of transformers does with config.use_cache = False"
+_UNKNOWN = re.compile(r"Found <class '(?P<name>[^']+)'> in output, which is not a known type")
 _FAKE_CONSTANT = "fake tensor in the exported program constant's list"
 _ATTRIBUTES = (
     "device",
@@ -90,6 +97,8 @@ def _refused(error: Exception) -> CaptureError:
         return refusal(where, "what runs depends on the values in a tensor", NO_NUMBERS)
     if _FAKE_CONSTANT in str(error):
         return refusal(where, "it takes a tensor's .data, or its values, into Python", f"{NO_BLOCKS}; {NO_NUMBERS}")
+    if (found := _UNKNOWN.search(str(error))) is not None:
+        return refusal(where, f"it returns a {found['name'].rpartition('.')[2]}", f"{RETURNABLE}; {_NO_CACHE}")
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return refusal(
         where,

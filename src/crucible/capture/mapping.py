@@ -110,7 +110,7 @@ def _put(
                 known[node] = graph.node_copy(node, known.__getitem__)
                 known[node].meta = {**node.meta, **notes}
     (found,) = next(node for node in traced.nodes if node.op == "output").args
-    for result, new in zip(results, found, strict=True):  # type: ignore[arg-type]
-        result.replace_all_uses_with(known[new])  # type: ignore[index]
+    for result, new in zip(results, found, strict=True):
+        result.replace_all_uses_with(known[new])
     for node in reversed(region):
         graph.erase_node(node)

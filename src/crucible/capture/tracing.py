@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +15,13 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.utils import _pytree as pytree
 
 from crucible.capture.autocast import around, autocast
-from crucible.capture.exporting import export
+from crucible.capture.exporting import RETURNABLE, export
 from crucible.capture.lines import refusal
 from crucible.capture.mapping import unmap
 from crucible.capture.operations import Operations
 from crucible.capture.values import Environment, Number
 from crucible.errors import CaptureError
-from crucible.graph import Constant, Graph, Mutation, Operation, Parameter, Ref, Value
+from crucible.graph import Constant, Graph, Instance, Mutation, Operation, Parameter, Ref, Value
 
 
 def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> Graph:
@@ -131,14 +133,28 @@ def _outputs(program: ExportedProgram, operations: Operations) -> tuple[tuple[st
 
 
 def _plain(nested: Any) -> Any:
-    """The same, if it is made of tuples, lists and dicts with words for keys."""
+    """The same, if it is made of tuples, lists, dicts with words for keys, and objects of such."""
     if type(nested) in (tuple, list):
         return type(nested)(_plain(item) for item in nested)
     if type(nested) is dict and all(isinstance(key, str) for key in nested):
         return {key: _plain(item) for key, item in nested.items()}
     if isinstance(nested, int):
         return nested
-    raise refusal("", f"it returns a {type(nested).__name__}", "Return a tensor, or tuples, lists and dicts of tensors")
+    kind, parts = type(nested), _parts(nested)
+    if parts is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+        raise refusal("", f"it returns a {kind.__name__}", RETURNABLE)
+    return Instance(kind.__module__, kind.__name__, {key: _plain(item) for key, item in parts.items()})
+
+
+def _parts(made: Any) -> dict[str, Any] | None:
+    """What an object is made of, by keywords of its class: a named tuple, a dataclass, or a dict that is one."""
+    if isinstance(made, tuple) and hasattr(made, "_asdict"):
+        return dict(made._asdict())
+    if not dataclasses.is_dataclass(made):
+        return None
+    if isinstance(made, Mapping):
+        return dict(made)
+    return {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
 
 
 def _live(operations: Iterable[Operation], wanted: set[str]) -> tuple[Operation, ...]:

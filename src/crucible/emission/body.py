@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from crucible.emission import at_once
@@ -10,7 +10,7 @@ from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
 from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
 from crucible.errors import CaptureError
-from crucible.graph import Argument, Graph, Ref, unused
+from crucible.graph import Argument, Graph, Instance, Ref, unused
 from crucible.plan.steps import Call, Fused, Plan
 
 _MOST_ELEMENTS = 64
@@ -39,7 +39,8 @@ def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
     copied, more = at_the_end(plan, added)
     lines += [f"{words[buffer]}.copy_({words.get(value, value)})" for buffer, value in copied]
     lines += [_added([words[buffer] for buffer in buffers], number) for number, buffers in more.items()]
-    returned = _structure(graph.structure, [words.get(name, name) for name in graph.outputs])
+    outputs = [words.get(name, name) for name in graph.outputs]
+    returned = _structure(graph.structure, outputs, returned_classes(graph))
     return [*lines, f"return {returned}"]
 
 
@@ -48,7 +49,7 @@ def _at_once(plan: Plan, words: Mapping[str, str]) -> list[str]:
     made = unused("made", plan.graph.values)
     state = ", ".join(words.get(name, name) for name in at_once.outside(plan))
     outputs = [f"{made}[{n}]" for n in range(len(plan.graph.outputs))]
-    returned = _structure(plan.graph.structure, outputs)
+    returned = _structure(plan.graph.structure, outputs, returned_classes(plan.graph))
     return [f"{made} = _{at_once.FUNCTION}([{state}])", f"if {made}:", f"    return {returned}"]
 
 
@@ -130,16 +131,34 @@ def _number(value: float) -> str:
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else text
 
 
-def _structure(structure: Any, outputs: list[str]) -> str:
-    """What forward returns, with the values in their places."""
-    if isinstance(structure, bool) or not isinstance(structure, int | tuple | list | dict):
+def _structure(structure: Any, outputs: list[str], classes: Mapping[tuple[str, str], str]) -> str:
+    """What forward returns, with the values in their places, and what its classes are called."""
+    if isinstance(structure, bool) or not isinstance(structure, int | tuple | list | dict | Instance):
         return repr(structure)
     if isinstance(structure, int):
         return outputs[structure]
+    if isinstance(structure, Instance):
+        given = (f"{key}={_structure(item, outputs, classes)}" for key, item in structure.parts.items())
+        return f"{classes[structure.module, structure.name]}({', '.join(given)})"
     if isinstance(structure, dict):
-        items = (f"{key!r}: {_structure(item, outputs)}" for key, item in structure.items())
+        items = (f"{key!r}: {_structure(item, outputs, classes)}" for key, item in structure.items())
         return f"{{{', '.join(items)}}}"
-    parts = [_structure(item, outputs) for item in structure]
+    parts = [_structure(item, outputs, classes) for item in structure]
     if isinstance(structure, list):
         return f"[{', '.join(parts)}]"
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def returned_classes(graph: Graph) -> dict[tuple[str, str], str]:
+    """Classes of objects that forward returns, by module and name, and what they are called in a file: what no value
+    is."""
+    return {each: unused(f"Returned{each[1]}", graph.values) for each in dict.fromkeys(_classes(graph.structure))}
+
+
+def _classes(structure: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(structure, Instance):
+        yield structure.module, structure.name
+        structure = structure.parts
+    if isinstance(structure, tuple | list | dict):
+        for item in structure.values() if isinstance(structure, dict) else structure:
+            yield from _classes(item)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from crucible.emission import at_once
 from crucible.emission.alike import alike
 from crucible.emission.autograd import cpp, exported
-from crucible.emission.body import body
+from crucible.emission.body import body, returned_classes
 from crucible.emission.calls import LYING, needs_strides
 from crucible.emission.extension import HOST_FLAGS, digest, flags, kernels
 from crucible.emission.fold import folded
@@ -67,7 +67,7 @@ def emit(
     whole = at_once.function(plan, served) if at_once.is_written(plan) else ""
     parts = [
         f'"""{header(plan, name, operators, served, beside)}"""',
-        _imports(source, loader if operators and computes else ""),
+        _imports(source, loader if operators and computes else "", returned_classes(plan.graph) if computes else {}),
         definitions_without_imports(source),
         *(_kernels(operators, name, whole) if computes else ()),
         _CHECK,
@@ -78,9 +78,10 @@ def emit(
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join([head, *map(folded, code)]))
 
 
-def _imports(source: str, loader: str) -> str:
+def _imports(source: str, loader: str, classes: Mapping[tuple[str, str], str]) -> str:
     found = [line for line in definitions(source).splitlines() if re.match(r"(import|from) ", line)]
     ours = ["import torch", f"from {loader} import load_inline"] if loader else ["import torch"]
+    ours += [f"from {module} import {name} as {word}" for (module, name), word in classes.items()]
     return "\n".join(dict.fromkeys([*found, *(line for line in ours if line not in found)]))
 
 
