@@ -120,11 +120,12 @@ class _Step(torch.autograd.Function):
             results[step.result] = _whole({step.parts[name]: results[name] for name in step.joined}, step.type)
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
         updates = [torch.from_numpy(results[name]) for name in step.updates]
-        ctx.mark_non_differentiable(*updates)
         made = [
             torch.from_numpy(results[step.again.get(n, n)].copy()).as_strided(t.shape, t.strides)
             for n, t in step.readable.items()
         ]
+        learns = step.is_copy or step.backward is not None
+        ctx.mark_non_differentiable(*(updates if learns else (*made, *updates)))
         return *made, *updates
 
     @staticmethod

@@ -18,20 +18,18 @@ from crucible.capture.exporting import NO_NUMBERS
 from crucible.capture.lines import line_in, refusal
 from crucible.capture.names import kind_of, layer_name
 from crucible.capture.values import Environment, Number, leaves, mapped, tensor_type
+from crucible.capture.writing import Writes
 from crucible.graph import Argument, Constant, Operation, Ref
 from crucible.products import tensors_in
 from crucible.work import count
 
 _CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"})
-_RESIZES = frozenset({"resize_", "resize_as_", "set_", "as_strided_"})
 _LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_"})
 """Operations on a tensor that forward wrote down which leave it what it is."""
 _LOOSE = RECURRENT | {"scaled_dot_product_attention"}
 """Operations whose results lie as the device's kernel has them: in batch, heads, places or in batch, places, heads."""
 _PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"})
 """Operations that lay their results in one way, whatever the layout of what they are given."""
-_OUT_OF_PLACE = "Use the operation that returns a new tensor"
-_OUTSIDE = {"input": "the input", "parameter": "the parameter", "attribute": "the attribute", "buffer": "the buffer"}
 
 
 class Operations:
@@ -49,12 +47,9 @@ class Operations:
         self.done: list[Operation] = []
         self.constants: list[Constant] = []
         """Numbers that had to stay tensors."""
-        self.written: dict[str, str] = {}
-        """The newest value of each buffer that forward wrote to."""
-        self._place = {node: place for place, node in enumerate(_in_order(program.graph_module))}
+        places = {node: place for place, node in enumerate(_in_order(program.graph_module))}
+        self._writes = Writes(values, self._call, self.done, places)
         self._mode = _fake_mode(program)
-        self._learning: frozenset[str] = frozenset()
-        """Where gradients are off: the values that there were before."""
         self._loose: set[str] = set()
         """Values that may lie otherwise on another device: what attention or a recurrent layer makes, and what follows
         its layout. Where one of these is made contiguous, that is no mere alias, whatever it is on this device."""
@@ -80,13 +75,19 @@ class Operations:
             raise refusal(
                 where, f"{func} draws random numbers", "Call eval() on the module, set p=0, or make it an input"
             )
-        source = node.args[0] if node.args else None
+        source = node.args[0] if node.args else next(iter(given.values()), None)
         if name in _LIFTS and isinstance(source, fx.Node) and self._is_constant(source):
             self.values.bind(node, self.values.of(source))
         elif schema.written(func):
-            self._write(node, func, given, where)
+            base = self.value_of(source) if isinstance(source, fx.Node) else None
+            self.values.bind(node, self._writes.write(node, func, given, base, where))
         else:
             self.values.bind(node, self._call(node, func, self._as_autocast(node, func, given, where), where))
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        """The newest value of each buffer that forward wrote to."""
+        return self._writes.buffers
 
     def value_of(self, node: fx.Node) -> str | None:
         """The name of the tensor that a node is; None if it is none."""
@@ -166,9 +167,9 @@ class Operations:
         _, part, *given = list[Any](node.args)
         module = _module(part)
         where = _first_line(module) or where
-        self._learning = frozenset(self.values.fakes)
+        self._writes.learning = frozenset(self.values.fakes)
         self._take_all(node, module, [self._detached(node, self._bound(each), where) for each in given])
-        self._learning = frozenset()
+        self._writes.learning = frozenset()
 
     def _detached(self, node: fx.Node, operand: Any, where: str) -> Any:
         """An operand that nothing learns through; of buffers nobody does, as long as nothing was written to them."""
@@ -210,60 +211,6 @@ class Operations:
             given = schema.named(cast, (Ref(key[0]), dtype), {})
             self._cast[key] = Ref(str(self._call(node, cast, given, where, name=key[0])))
         return self._cast[key]
-
-    def _write(self, node: fx.Node, func: OpOverload, given: dict[str, Any], where: str) -> None:
-        """An operation in place becomes one that is not; who reads the value later reads the new one."""
-        source = node.args[0] if node.args else next(iter(given.values()))
-        base = self.value_of(source) if isinstance(source, fx.Node) else None
-        twin = schema.functional(func)
-        if base is None or twin is None or str(func._schema.name).partition("::")[2] in _RESIZES:
-            raise refusal(where, f"{func} writes to a tensor that it is given", _OUT_OF_PLACE)
-        only_sees = torch.Tag.inplace_view in func.tags
-        self._check_write(node, func, base, where, only_sees=only_sees)
-        buffer = base if self.values.roles[base] == "buffer" else None
-        given = dict(zip((argument.name for argument in twin._schema.arguments), given.values(), strict=True))
-        new = self._call(node, twin, given, where, name=self._buffer_name(base) if buffer else "")
-        if not only_sees:
-            new = self._as_before(node, base, new, where)
-        if new != base:
-            self.values.replace(base, new)
-        if buffer:
-            self.written[self._buffer_name(base)] = new
-            self.values.roles[new] = "buffer"
-        self.values.bind(node, new)
-
-    def _buffer_name(self, name: str) -> str:
-        """The buffer of which this is the value, by its first value's name."""
-        return next((buffer for buffer, newest in self.written.items() if newest == name), name)
-
-    def _as_before(self, node: fx.Node, base: str, new: str, where: str) -> str:
-        """A write in place keeps the dtype, whatever was added."""
-        dtype = self.values.fakes[base].dtype
-        if self.values.fakes[new].dtype == dtype:
-            return new
-        cast = torch.ops.aten.to.dtype
-        self.values.bind(node, new)
-        return str(self._call(node, cast, schema.named(cast, (node, dtype), {}), where))
-
-    def _check_write(self, node: fx.Node, func: OpOverload, base: str, where: str, *, only_sees: bool) -> None:
-        role = self.values.roles[base]
-        if role in ("input", "parameter", "attribute") or (only_sees and role == "buffer"):
-            raise refusal(where, f"{func} writes to {_OUTSIDE[role]} {base}", _OUT_OF_PLACE)
-        if role != "buffer" and not self._learning.isdisjoint({base, *self.values.sharing(base)}):
-            reason = f"{func} writes without gradients to what has some"
-            raise refusal(where, reason, _OUT_OF_PLACE)
-        for other in self.values.sharing(base) if not only_sees else ():
-            role = self.values.roles[other]
-            if role in _OUTSIDE:
-                raise refusal(where, f"{func} writes to a view of {_OUTSIDE[role]} {other}", _OUT_OF_PLACE)
-            for reader in self._later_readers(other, node):
-                line = line_in(reader.meta) or "what it returns"
-                reason = f"{func} writes to memory that {other} shares, which is read later ({line})"
-                raise refusal(where, reason, _OUT_OF_PLACE)
-
-    def _later_readers(self, name: str, node: fx.Node) -> list[fx.Node]:
-        users = (user for other in self.values.nodes_of(name) for user in other.users)
-        return [user for user in users if self._place[user] > self._place[node]]
 
     def _passing(self, kind: str, args: dict[str, Argument], where: str) -> tuple[str, ...]:
         names = [args[name] for name in schema.passing(kind, args)]
