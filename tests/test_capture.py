@@ -384,7 +384,23 @@ def of_another_dtype(m: Any, x: torch.Tensor) -> torch.Tensor:
     return made
 
 
-WRITTEN = (shared, shared_by_a_view, shared_by_detach, shared_by_parts, filled_turn_by_turn)
+def views_of_many(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """Where nothing learns one of several views may be written to."""
+    made = torch.zeros(3, 6)
+    made.unbind(0)[1].add_(x.detach()[0, 0, 0, 0])
+    made.split([1, 2, 3], 1)[2].add_(2.0)
+    made.split(2)[1].mul_(3)
+    made.chunk(2, 1)[1].sub_(0.5)
+    return made * x.mean()
+
+
+def turned(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.permute(3, 0, 2, 1)[1].add_(1)
+    return y
+
+
+WRITTEN = (views_of_many, turned, shared, shared_by_a_view, shared_by_detach, shared_by_parts, filled_turn_by_turn)
 WRITTEN += (state_of_a_buffer, of_another_dtype)
 
 
@@ -392,6 +408,16 @@ WRITTEN += (state_of_a_buffer, of_another_dtype)
 def test_writes_are_seen_by_whoever_shares_the_memory(forward: Forward) -> None:
     torch.manual_seed(0)
     assert_equal(Wrapped(forward, buffer=torch.rand(3, 7)), [torch.randn(2, 3, 5, 7)])
+
+
+def test_what_is_written_over_lies_as_before() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = (x * 2).transpose(0, 1)
+        y.copy_(x.mean())
+        return y
+
+    graph = assert_equal(Wrapped(forward), [torch.randn(2, 3)])
+    assert graph.values[graph.outputs[0]].tensor.strides == (1, 3)
 
 
 def cut(x: torch.Tensor, chance: random.Random) -> torch.Tensor:
