@@ -822,14 +822,20 @@ def read_after_writing(m: Any, x: torch.Tensor) -> torch.Tensor:
     return x * scale
 
 
-BLOCKS = {each.__name__: each for each in (partly, all_without, returning_what_it_was_given, on_again, rotary)}
+def taught(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        target = m.norm(x).relu()
+    return m.lin(x) * target
+
+
+BLOCKS = {each.__name__: each for each in (taught, partly, all_without, returning_what_it_was_given, on_again, rotary)}
 BLOCKS |= {each.__name__: each for each in (moving_mean, read_after_writing)}
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_what_is_computed_without_gradients_has_none(name: str) -> None:
     torch.manual_seed(0)
-    module = Wrapped(BLOCKS[name], lin=nn.Linear(7, 7), buffer=torch.rand(7))
+    module = Wrapped(BLOCKS[name], lin=nn.Linear(7, 7), norm=nn.BatchNorm1d(7), buffer=torch.rand(7))
     assert_equal(module, [torch.rand(2, 7, 7)], training=name != "read_after_writing")
     if name == "read_after_writing":  # a buffer with a history may not be saved: eager itself has no gradient
         assert kinds(trace(module, [torch.rand(2, 7, 7)])).count("detach") == 1
