@@ -142,7 +142,7 @@ def of_torchvision(torchvision: Any) -> Zoo:
         "inception_v3", "shufflenet_v2_x0_5", "mobilenet_v2", "mobilenet_v3_small", "mnasnet0_5", "efficientnet_b0",
         "efficientnet_v2_s", "regnet_y_400mf", "convnext_tiny", "vit_b_16", "swin_t", "swin_v2_t", "maxvit_t",
     ):  # fmt: skip
-        size = {"inception_v3": 96, "vit_b_16": 224, "maxvit_t": 224}.get(name, 64)
+        size = {"inception_v3": 299, "vit_b_16": 224, "maxvit_t": 224}.get(name, 64)
         yield (
             name,
             lambda name=name, size=size: (getattr(models, name)(num_classes=10), [torch.randn(2, 3, size, size)]),
@@ -154,7 +154,8 @@ def of_torchvision(torchvision: Any) -> Zoo:
         )  # fmt: skip
     for name in ("r3d_18", "mc3_18", "r2plus1d_18", "s3d"):
         make = getattr(models.video, name)
-        yield name, lambda make=make: (make(num_classes=5), [torch.randn(2, 3, 8, 32, 32)])
+        shape = (16, 224, 224) if name == "s3d" else (8, 32, 32)
+        yield name, lambda make=make, shape=shape: (make(num_classes=5), [torch.randn(2, 3, *shape)])
 
 
 WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

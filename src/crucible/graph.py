@@ -145,6 +145,8 @@ class Instance:
     name: str
     parts: dict[str, Any]
     """By their keywords, each with the places of its tensors."""
+    in_one: bool = False
+    """Whether it is made of a dict of them, in the stead of keywords."""
 
 
 @dataclass(frozen=True)

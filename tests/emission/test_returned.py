@@ -65,6 +65,7 @@ RETURNED: dict[str, Callable[..., Any]] = {
     "a named tuple": lambda y, z: Pair(y, [z, y]),
     "a dataclass": lambda y, z: Plain(z),
     "some fields of a dict": lambda y, z: Output(logits=y, pair=Pair(z, [y])),
+    "a dict in order": lambda y, z: OrderedDict({"out of all": z, "aux": Pair(y, [])}),
     "inside of a tuple": lambda y, z: (y, {"one": Pair(z, []), "other": Plain(y)}),
 }
 

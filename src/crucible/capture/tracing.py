@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -143,13 +144,16 @@ def _plain(nested: Any) -> Any:
     kind, parts = type(nested), _parts(nested)
     if parts is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
         raise refusal("", f"it returns a {kind.__name__}", RETURNABLE)
-    return Instance(kind.__module__, kind.__name__, {key: _plain(item) for key, item in parts.items()})
+    made = {key: _plain(item) for key, item in parts.items()}
+    return Instance(kind.__module__, kind.__name__, made, in_one=kind is OrderedDict)
 
 
 def _parts(made: Any) -> dict[str, Any] | None:
     """What an object is made of, by keywords of its class: a named tuple, a dataclass, or a dict that is one."""
     if isinstance(made, tuple) and hasattr(made, "_asdict"):
         return dict(made._asdict())
+    if type(made) is OrderedDict and all(isinstance(key, str) for key in made):
+        return dict(made)
     if not dataclasses.is_dataclass(made):
         return None
     if isinstance(made, Mapping):

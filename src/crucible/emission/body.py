@@ -138,15 +138,17 @@ def _structure(structure: Any, outputs: list[str], classes: Mapping[tuple[str, s
     if isinstance(structure, int):
         return outputs[structure]
     if isinstance(structure, Instance):
-        given = (f"{key}={_structure(item, outputs, classes)}" for key, item in structure.parts.items())
-        return f"{classes[structure.module, structure.name]}({', '.join(given)})"
+        word, parts = classes[structure.module, structure.name], structure.parts
+        if structure.in_one:
+            return f"{word}({_structure(parts, outputs, classes)})"
+        return f"{word}({', '.join(f'{key}={_structure(item, outputs, classes)}' for key, item in parts.items())})"
     if isinstance(structure, dict):
-        items = (f"{key!r}: {_structure(item, outputs, classes)}" for key, item in structure.items())
-        return f"{{{', '.join(items)}}}"
-    parts = [_structure(item, outputs, classes) for item in structure]
+        pairs = (f"{key!r}: {_structure(item, outputs, classes)}" for key, item in structure.items())
+        return f"{{{', '.join(pairs)}}}"
+    items = [_structure(item, outputs, classes) for item in structure]
     if isinstance(structure, list):
-        return f"[{', '.join(parts)}]"
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        return f"[{', '.join(items)}]"
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 def returned_classes(graph: Graph) -> dict[tuple[str, str], str]:

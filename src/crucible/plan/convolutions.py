@@ -195,13 +195,14 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     tensors = {**convolving.tensors, **{operand.name: held[operand.name] for operand in read}}
     result = Result(name, value.dtype, made, expr)
     conv = replace(bare(convolving, name), operands=tuple(read), results=(result,), pool=pool)
-    return Settled(conv, tensors, value.shape, tuple(strides))
+    constants = frozenset(operand.name for operand in (conv.source, conv.weight, *conv.operands) if operand.constant)
+    return Settled(conv, tensors, value.shape, tuple(strides), constant=constants)
 
 
 def bare(convolving: Convolving, name: str) -> Convolution:
     """The convolution without chains."""
     (source,), (given,) = convolving.source.operands, convolving.weight.operands
-    weight = Operand(given.name, given.dtype, contiguous(convolving.weight.shape))
+    weight = Operand(given.name, given.dtype, contiguous(convolving.weight.shape), constant=given.constant)
     of, exact = convolving.correlation, convolving.exact
     return Convolution(name, of, source, weight, convolving.weight.shape, (), (), exact, front=convolving.front)
 

@@ -12,6 +12,7 @@ from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses, within
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.batched import with_parts_batched
+from crucible.plan.before import with_buffers_as_before
 from crucible.plan.fold import fold
 from crucible.plan.fold_slices import with_slices_in_front
 from crucible.plan.join import combined
@@ -58,7 +59,7 @@ def fuse(
         plan = _Planner(laid, rounding, gpu, apart).plan()
         found = convolutions.convolved_again(plan) - apart
         if not found:
-            return replace(plan, rewrites=folded.notes, asked=graph)
+            return with_buffers_as_before(replace(plan, rewrites=folded.notes, asked=graph))
         apart |= found
 
 
