@@ -71,20 +71,25 @@ class Writes:
 
     def _copied(self, node: fx.Node, base: str, source: Any, where: str, name: str) -> str:
         """A tensor that is written over, which has no formula in autograd out of place: it lies as before."""
-        fake, cast = self._values.fakes[base], _aten.to.dtype
-        made = str(self._call(node, cast, schema.named(cast, (source, fake.dtype), {}), where))
-        made = str(
-            self._call(
-                node, _aten.expand.default, schema.named(_aten.expand.default, (Ref(made), list(fake.shape)), {}), where
-            )
-        )
+        fake = self._values.fakes[base]
+        made = self._made(node, _aten.to.dtype, (source, fake.dtype), where)
+        made = self._made(node, _aten.expand.default, (Ref(made), list(fake.shape)), where)
         if fake.is_contiguous():
-            given = schema.named(_aten.clone.default, (Ref(made),), {"memory_format": torch.contiguous_format})
-            return str(self._call(node, _aten.clone.default, given, where, name=name))
+            alone = {"memory_format": torch.contiguous_format}
+            return self._made(node, _aten.clone.default, (Ref(made),), where, name, alone)
         put = _within(0, None, None)
-        return str(
-            self._call(node, put.func, schema.named(put.func, put.given(Ref(base), Ref(made)), {}), where, name=name)
-        )
+        return self._made(node, put.func, put.given(Ref(base), Ref(made)), where, name)
+
+    def _made(
+        self,
+        node: fx.Node,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        where: str,
+        name: str = "",
+        by_name: Mapping[str, Any] | None = None,
+    ) -> str:
+        return str(self._call(node, func, schema.named(func, args, dict(by_name or {})), where, name=name))
 
     def _renew(self, old: str, new: str) -> None:
         if new == old:
@@ -103,8 +108,7 @@ class Writes:
         dtype = self._values.fakes[base].dtype
         if self._values.fakes[new].dtype == dtype:
             return new
-        cast = _aten.to.dtype
-        return str(self._call(node, cast, schema.named(cast, (Ref(new), dtype), {}), where))
+        return self._made(node, _aten.to.dtype, (Ref(new), dtype), where)
 
     def _check(self, func: OpOverload, base: str, shared: list[str], where: str, *, only_sees: bool) -> None:
         roles = self._values.roles
@@ -141,8 +145,7 @@ class Writes:
                 reason = f"{func} writes to memory that {whole} shares, which is read later"
                 raise refusal(where, reason, _OUT_OF_PLACE)
             name = self._buffer_name(whole) if self._values.roles[whole] == "buffer" else ""
-            given = schema.named(put.func, put.given(Ref(whole), Ref(value)), {})
-            part, value = whole, self._call(node, put.func, given, where, name=name)
+            part, value = whole, self._made(node, put.func, put.given(Ref(whole), Ref(value)), where, name)
         renewed = {part: value}
         for each in (base, *stale):
             self._see_again(node, each, makers, renewed, where)
