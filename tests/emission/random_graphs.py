@@ -38,6 +38,9 @@ CONVOLUTIONS = ("conv 1", "conv 3", "conv 3 s2", "transposed 1", "transposed 2")
 FAMILIES = (tuple(UNARY), tuple(BINARY), tuple(OVER), POOLS, CONVOLUTIONS, ("scale", "shift", "gate"))
 LAYERS = ("linear", "linear over channels", "conv 3 two groups", "conv 3 depthwise", "transposed 2 two groups", "turn")
 ALL = (*FAMILIES, LAYERS, LAYERS)
+STOPS = ("detach", "gate without gradients", "part written", "mean written", "detached weight")
+STOPPING = (*FAMILIES, STOPS, STOPS)
+"""With values that take no gradient, and writes to parts of others."""
 Step = tuple[str, int, int]
 """What it does, and which values it reads: how far back the first is, modulo how many there are; which the second is of
 those that have its shape, or which parameter of those that have the shape (or a new one)."""
@@ -111,6 +114,8 @@ def _step(kind: str, x: torch.Tensor, like: torch.Tensor, weight: Callable[..., 
         if min(x.shape[2:]) < (4 if stride == "2" else 3):
             return x * 0.5
         return getattr(F, f"{how}_pool{rank}d")(x, int(size), int(stride), int(size) // 2 if stride == "1" else 0)
+    if kind in STOPS:
+        return _stopped(kind, x, like, weight)
     if kind == "turn":
         return x.transpose(1, 2)
     if kind.startswith("linear"):
@@ -118,6 +123,25 @@ def _step(kind: str, x: torch.Tensor, like: torch.Tensor, weight: Callable[..., 
         features = x.shape[at]
         return F.linear(x.movedim(at, -1), weight(features, features), weight(features)).movedim(-1, at)
     return _convolved(kind.split(), x, weight)
+
+
+def _stopped(kind: str, x: torch.Tensor, like: torch.Tensor, weight: Callable[..., torch.Tensor]) -> torch.Tensor:
+    if kind == "detach":
+        return x.detach()
+    if kind == "gate without gradients":
+        with torch.no_grad():
+            gate = torch.sigmoid(like * weight(1))
+        return x * gate
+    if kind == "detached weight":
+        return _convolved(
+            ["conv", "3"], x, lambda *shape: weight(*shape).detach() if len(shape) > 1 else weight(*shape)
+        )
+    y = x * 1.5
+    if kind == "mean written":
+        y[:, 0] = like[:, -1].mean(-1, keepdim=True)
+    else:
+        y[..., 1:] += like[..., :-1]
+    return y
 
 
 def _convolved(words: list[str], x: torch.Tensor, weight: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from random_graphs import ALL, Graph, Net, drawn
+from random_graphs import ALL, STOPPING, Graph, Net, drawn
 from torch import nn
 
 import crucible
@@ -23,6 +23,8 @@ FLAT = [graph for graph in drawn(24) if len(graph.shape) == 4]
 """PyTorch has no average pools of volumes in half types on a CPU."""
 FURTHER = drawn(16, families=ALL, ranks=(1, 1, 2, 2, 3))
 """With linear layers, groups, one dim and dims in another order."""
+
+STOPPED = drawn(24, seed=3, families=STOPPING)
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,11 @@ BATCHES = {
     "more fp32": Batch(GRAPHS[16:]),
     "further fp32": Batch(FURTHER[:8]),
     "further tf32": Batch(FURTHER[8:], tf32=True, near=2e-2),
+    "stopped fp32": Batch(STOPPED[:8]),
+    "more stopped fp32": Batch(STOPPED[8:]),
     "bf16": Batch(FLAT[:8], torch.bfloat16, near=0.2, cancels=4e-2),
 }
-AT_NIGHT = {"more fp32", "further fp32", "further tf32"}
+AT_NIGHT = {"more fp32", "more stopped fp32", "further fp32", "further tf32"}
 """Half of a batch of float32 is run always, a quarter of one of each other precision."""
 
 
@@ -59,7 +63,11 @@ def results(module: nn.Module, net: Net, of: torch.dtype, computed: torch.dtype)
         own = outputs[2 * number : 2 * number + 2]
         wanted = [x, *(p for name, p in module.named_parameters() if name.startswith(f"of_graphs.{number}."))]
         cotangents = [torch.randn(each.shape).to(of).to(computed) for each in own]
-        gradients = torch.autograd.grad(own, wanted, cotangents, retain_graph=True, allow_unused=True)
+        pairs = [pair for pair in zip(own, cotangents, strict=True) if pair[0].requires_grad]
+        gradients: list[torch.Tensor | None] = [None] * len(wanted)
+        if pairs:
+            learning, given = zip(*pairs, strict=True)
+            gradients = [*torch.autograd.grad(learning, wanted, given, retain_graph=True, allow_unused=True)]
         found.append([*own, *gradients])
     return found
 
@@ -77,7 +85,7 @@ def off(found: torch.Tensor | None, right: torch.Tensor | None) -> tuple[float, 
 def test_written_modules_compute_what_the_module_does(name: str) -> None:
     batch = BATCHES[name]
     dtype = batch.dtype
-    graphs = some(batch.graphs, 2 if name == "fp32" else 4)
+    graphs = some(batch.graphs, 2 if name in ("fp32", "stopped fp32") else 4)
     net = Net(graphs).to(dtype)
     with tf32.allowed(batch.tf32, batch.tf32):
         fused = crucible.fuse(net, *(x.to(dtype) for x in net.inputs()), emulate=True)
