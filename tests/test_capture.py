@@ -462,7 +462,7 @@ def writing(seed: int) -> Forward:
     return forward
 
 
-@settings(max_examples=1000 if NIGHTLY else 100, deadline=None)
+@settings(max_examples=1000 if NIGHTLY else 40, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_any_writes_to_views_do_what_they_do_in_eager(seed: int) -> None:
     torch.manual_seed(seed)

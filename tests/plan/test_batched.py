@@ -304,7 +304,7 @@ LOOPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500 if NIGHTLY else 25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500 if NIGHTLY else 15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOOPS, st.integers(0, 1000))
 def test_loops_compute_what_they_did(said: dict[str, Any], seed: int) -> None:
     torch.manual_seed(seed)

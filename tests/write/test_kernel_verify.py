@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 from kernel_mutants import changed
 from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
@@ -18,9 +19,12 @@ from test_walk_meaning import walking
 from test_weight_gradient_meaning import CASES as GRADIENTS
 from test_weight_gradient_meaning import built, of_windows
 
+from crucible.capture import trace
+from crucible.emission.file import emit
 from crucible.errors import KernelError
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Holds, Index, Listed, Number, Place, Size, Variable
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
@@ -28,6 +32,7 @@ from crucible.kinds.pooling.backward import build_pool_backward
 from crucible.kinds.pooling.forward import build_pool
 from crucible.kinds.product.lower import build_product
 from crucible.kinds.program.lower import build
+from crucible.plan.planner import fuse
 from crucible.print.cuda import printed
 from crucible.write.stages import stages
 
@@ -542,3 +547,26 @@ def test_lanes_may_begin_elsewhere_where_all_take_as_many_rounds() -> None:
 def test_what_is_wrong_is_never_printed() -> None:
     with pytest.raises(KernelError, match=r"a fault of Crucible's: .*is read or written at"):
         printed(changed(kernel("planes"), ir.Let, let_further, -1))
+
+
+def by_eight_lanes(stop: int) -> ir.Kernel:
+    """Of each 32 places lanes take four each, eight apart, without asking whether these are there."""
+    x, out = ir.Tensor("x", "float32", "read", 96), ir.Tensor("out", "float32", "write", 96)
+    k, lane = Builder(), Place("thread", 8)
+    value = ir.Fragment("value", "float32")
+    with k.loop("first", lane, Number(stop), Number(32)) as first, k.unrolled("j", Number(4)) as j:
+        k.add(ir.Load(ir.Element(value), ir.Global(x, first + j * 8), declares=True))
+        k.add(ir.Store(ir.Element(value), ir.Global(out, first + j * 8)))
+    return ir.Kernel("by_eight_lanes", (x, out), (), 1, 8, "unsigned", k.body, ("copies",))
+
+
+def test_lanes_that_go_on_by_more_than_there_are_of_them_end_within_the_last_round() -> None:
+    """Convolutions of an odd width of 145 and more were refused: a loop's variable was thought to come to its end."""
+    assert verify(by_eight_lanes(96)) == ()
+    assert any("has 96 elements" in said for said in verify(by_eight_lanes(97)))  # one more round for the first lane
+
+
+@pytest.mark.parametrize("width", [131, 145, 147])
+def test_convolutions_of_odd_width_are_written(width: int) -> None:
+    conv = torch.nn.Conv2d(32, 64, 3, padding=1)
+    emit(fuse(trace(conv, [torch.empty(2, 32, 147, width)])), "convolution")

@@ -111,7 +111,7 @@ class _Verifier(Reader):
         if step.low < 1:
             self.say(f"a loop over {node.variable.name} goes on by {step.low}")
             return
-        found = Range(start.low, stop.high - 1, math.gcd(start.step, step.low))
+        found = Range(start.low, _last(start, stop, step), math.gcd(start.step, step.low))
         if self.differs(node.start):
             self.uneven.add(node.variable)
         differ = any(map(self.differs, (node.start, node.stop, node.step))) and not _are_as_many(start, stop, step)
@@ -378,6 +378,15 @@ class _Verifier(Reader):
         for each in (self.written, self.read):
             each -= {shared for shared in each if node.of == "block" or shared.per_warp}
         self.touched_at.clear()
+
+
+def _last(start: Range, stop: Range, step: Range) -> int:
+    """The largest value of a loop's variable: of threads that take as many rounds each, that of the last of them."""
+    end = stop.high - 1
+    if start.low == start.high or stop.low != stop.high or step.low != step.high:
+        return end
+    rounds = {(end - each) // step.low for each in (start.low, start.high)}
+    return start.high + min(rounds) * step.low if len(rounds) == 1 else end
 
 
 def _are_as_many(start: Range, stop: Range, step: Range) -> bool:
