@@ -43,8 +43,8 @@ $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { \
 		echo "python3 has no venv module; trying to install it" && \
 		apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e '.[dev]'
 	touch $@
 
 clean:
