@@ -40,6 +40,8 @@ from crucible.plan.planner import fuse  # noqa: E402
 from crucible.trial import check_runs  # noqa: E402
 
 SECONDS_A_CALL = 0.6
+NEAR = 3e-6
+"""Of the largest value: the norms of 16 layers, which ask for float32, come to 1.5e-6 (gemma4_vit_167m)."""
 SMALL = ("tiny", "nano", "atto", "pico", "_xxs", "_s", "18", "small", "mini", "lite")
 """In names of timm's models, of which the first with one of these is taken."""
 Made = tuple[nn.Module, list[torch.Tensor]]
@@ -93,7 +95,7 @@ def tried(make: Callable[[], Made], mode: str, seconds: int) -> dict[str, Any]:
         found |= {"operations": len(plan.graph.operations), "steps": len(plan.steps)}
         found |= {"seconds": round(time.monotonic() - start, 1), "taken": True}
         if took < SECONDS_A_CALL:
-            compare(plan, module, inputs)
+            compare(plan, module, inputs, NEAR)
             found["right"] = True
     except TimeoutError:
         found["ended"] = f"after {seconds} s"

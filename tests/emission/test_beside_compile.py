@@ -185,6 +185,22 @@ def test_rivals_may_round_as_ours_does_and_as_eager_does() -> None:
     assert beside(nn.Linear(3, 3), 0.0, 4e-3).modes == () and beside(nn.Linear(3, 3), 5e-3, 4e-3).modes == ("",)
 
 
+def test_an_output_that_takes_no_gradient_is_a_wrong_one() -> None:
+    class Two(nn.Linear):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            made = super().forward(x)
+            return made * 2, made.exp()
+
+    def cut(plain: nn.Module) -> Callable[..., Any]:
+        return lambda *given: (plain(*given)[0].detach(), plain(*given)[1])
+
+    found = beside_compile(
+        lambda self, given: self(given), Two(3, 3), [torch.randn(5, 3)], lambda _: {"written": 2.0, "": 1.0},
+        {"": cut},
+    )  # fmt: skip
+    assert found.modes == ("",) and found.training > 1 and "gradients are" in found.words
+
+
 def test_random_numbers_are_held_against_nothing() -> None:
     found = beside_compile(
         lambda self, given: self(given), Noisy(), [torch.randn(4, 8)], lambda _: {"written": 2.0, "": 1.0},

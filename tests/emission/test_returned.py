@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,6 +43,17 @@ class Plain:
     y: torch.Tensor
 
 
+def another_pair() -> Any:
+    """A class of the same name, in a module of its own."""
+    module = types.ModuleType("others_of_test_returned")
+    exec("from typing import Any, NamedTuple\nclass Pair(NamedTuple):\n    only: Any", module.__dict__)
+    sys.modules[module.__name__] = module
+    return module.Pair
+
+
+OTHER_PAIR = another_pair()
+
+
 pytree.register_pytree_node(
     Output,
     lambda made: (list(made.values()), list(made)),
@@ -66,6 +79,7 @@ RETURNED: dict[str, Callable[..., Any]] = {
     "a dataclass": lambda y, z: Plain(z),
     "some fields of a dict": lambda y, z: Output(logits=y, pair=Pair(z, [y])),
     "a dict in order": lambda y, z: OrderedDict({"out of all": z, "aux": Pair(y, [])}),
+    "two of a name": lambda y, z: (Pair(y, [z]), OTHER_PAIR(z)),
     "inside of a tuple": lambda y, z: (y, {"one": Pair(z, []), "other": Plain(y)}),
 }
 

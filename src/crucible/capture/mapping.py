@@ -15,20 +15,29 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from crucible.capture.lines import line_in, refusal
+
 _LEVELS = "torch._functorch.predispatch"
-"""Where the functions are that vmap calls."""
+"""Where the functions are that vmap and the others call."""
 _ENTERS, _LEAVES = "_vmap_increment_nesting", "_vmap_decrement_nesting"
+_AT_ONCE = "Write it with operations on all items at once, and take gradients outside of forward"
 _KEPT = ("custom", "nn_module_stack", "stack_trace")
 """What a node's notes have of where it comes from."""
 
 
 def unmap(module: fx.GraphModule) -> None:
-    """Replaces each call of vmap, here and in graphs inside, by operations on all items. One that cannot be traced
-    stays."""
+    """Replaces each call of vmap, here and in graphs inside, by operations on all items. Raises CaptureError for one
+    that cannot be traced so, and for what else of `torch.func` is left."""
     for inside in module.modules():
-        if isinstance(inside, fx.GraphModule):
-            for region in list(_regions(inside)):
-                _replace(inside, region)
+        if not isinstance(inside, fx.GraphModule):
+            continue
+        for region in list(_regions(inside)):
+            _replace(inside, region)
+        left = next((node for node in inside.graph.nodes if _level(node)), None)
+        if left is not None:
+            raise refusal(
+                line_in(left.meta), "torch.func (vmap, grad, jvp) does here what cannot be followed", _AT_ONCE
+            )
 
 
 def _regions(module: fx.GraphModule) -> Iterator[list[fx.Node]]:
@@ -53,11 +62,11 @@ def _level(node: fx.Node) -> str:
 
 
 def _replace(module: fx.GraphModule, region: Sequence[fx.Node]) -> None:
-    calls = [node for node in region if node.op == "call_function"]
-    operands = [n for n in dict.fromkeys(n for each in calls for n in each.all_input_nodes) if n not in set(region)]
+    inside, calls = set(region), [node for node in region if node.op == "call_function"]
+    operands = [n for n in dict.fromkeys(n for each in calls for n in each.all_input_nodes) if n not in inside]
     attributes = {n: getattr(module, str(n.target)) for n in (*operands, *region) if n.op == "get_attr"}
     operands = [each for each in operands if each.op != "get_attr"]
-    results = [each for each in calls if any(user not in set(region) for user in each.users)]
+    results = [each for each in calls if any(user not in inside for user in each.users)]
 
     def run(*values: torch.Tensor) -> list[torch.Tensor]:
         known = attributes | dict(zip(operands, values, strict=True))

@@ -154,7 +154,11 @@ def _structure(structure: Any, outputs: list[str], classes: Mapping[tuple[str, s
 def returned_classes(graph: Graph) -> dict[tuple[str, str], str]:
     """Classes of objects that forward returns, by module and name, and what they are called in a file: what no value
     is."""
-    return {each: unused(f"Returned{each[1]}", graph.values) for each in dict.fromkeys(_classes(graph.structure))}
+    found: dict[tuple[str, str], str] = {}
+    for each in _classes(graph.structure):
+        if each not in found:
+            found[each] = unused(f"Returned{each[1]}", {*graph.values, *found.values()})
+    return found
 
 
 def _classes(structure: Any) -> Iterator[tuple[str, str]]:

@@ -195,8 +195,7 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     tensors = {**convolving.tensors, **{operand.name: held[operand.name] for operand in read}}
     result = Result(name, value.dtype, made, expr)
     conv = replace(bare(convolving, name), operands=tuple(read), results=(result,), pool=pool)
-    constants = frozenset(operand.name for operand in (conv.source, conv.weight, *conv.operands) if operand.constant)
-    return Settled(conv, tensors, value.shape, tuple(strides), constant=constants)
+    return Settled(conv, tensors, value.shape, tuple(strides))
 
 
 def bare(convolving: Convolving, name: str) -> Convolution:

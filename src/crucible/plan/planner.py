@@ -542,19 +542,20 @@ class _Planner:
         return layout_like(value)
 
     def _fused(self, name: str, made: Settled) -> Fused:
-        wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in made.constant)
         covers = self.covers[name]
         operator = self._operator(covers, isinstance(made.compute, Convolution | ReducingConvolution))
         compute, rows = replace(made.compute, name=f"{operator}_kernel"), made.statistics
         rows = rows and replace(rows, name=f"{operator}_statistics")
         saved = {r.name: flat(rows, r) for r in rows.results if r.name not in made.updates} if rows else {}
         said = (self.said[name],) if name in self.said else ()
-        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, wanted, said,
+        step = Fused(operator, covers, compute, made.tensors, name, self.types[name], saved, None, (), said,
                      statistics=rows, updates=made.updates)  # fmt: skip
+        constants = {operand.name for operand in step.all_operands if operand.constant}
+        wanted = tuple(o for o, held in made.tensors.items() if held in self.differentiable and o not in constants)
         if not wanted:
             return step
         self.differentiable.add(name)
-        return with_backward(step, self.types)
+        return with_backward(replace(step, wanted=wanted), self.types)
 
     def _named(self, covers: Sequence[str], steps: Sequence[Step]) -> str:
         return self._operator(covers, False, steps)

@@ -114,8 +114,7 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     found = [*pool.operands, *pool.after_operands, *(program.operands if program else ())]
     held = {**pooling.before.tensors, **after.tensors}
     tensors = {operand.name: held[operand.name] for operand in found if operand.name in held}
-    constants = frozenset(operand.name for operand in found if operand.constant)
-    return Settled(pool, tensors, value.shape, tuple(strides), program, updated(pooling.before), constants)
+    return Settled(pool, tensors, value.shape, tuple(strides), program, updated(pooling.before))
 
 
 RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {

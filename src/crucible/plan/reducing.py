@@ -43,9 +43,7 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     program = programmed(value, name, strides)
     made = ReducingConvolution(name, bare(convolving, name), program)
     tensors = {**convolving.tensors, **{operand.name: value.tensors[operand.name] for operand in made.operands}}
-    every = (made.conv.source, made.conv.weight, *made.operands)
-    constants = frozenset(operand.name for operand in every if operand.constant)
-    return Settled(made, tensors, value.shape, tuple(strides), constant=constants)
+    return Settled(made, tensors, value.shape, tuple(strides))
 
 
 def programmed(value: Lazy, name: str, strides: Sequence[int]) -> Program:

@@ -27,8 +27,6 @@ class Settled:
     """What comes before a pool: numbers that rows share, as results that its chain reads."""
     updates: dict[str, str] = field(default_factory=dict)
     """For each further result the tensor in memory, a buffer, that it is copied into."""
-    constant: frozenset[str] = frozenset()
-    """Operands that take no gradient."""
 
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
@@ -42,8 +40,7 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     result = Result(name, value.dtype, (*(seen[d] for d in order[:rows]), *columns), value.expr)
     program = programmed(value, name, order, [result])
     tensors = {operand.name: value.tensors[operand.name] for operand in program.operands}
-    constants = frozenset(operand.name for operand in program.operands if operand.constant)
-    return Settled(program, tensors, value.shape, tuple(strides), None, updated(value), constants)
+    return Settled(program, tensors, value.shape, tuple(strides), None, updated(value))
 
 
 def updated(value: Lazy) -> dict[str, str]:

@@ -5,6 +5,7 @@ torch.compile's max-autotune was the fastest at a scan's gradients, and 5.7 time
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -69,27 +70,28 @@ class Yardstick:
     def of(cls, module: nn.Module, inputs: Sequence[Any]) -> Yardstick | None:
         """None of a module that draws random numbers, which are others for each contestant. Calls copies, forward and
         backward, and raises what they raise."""
-        contestant, before = Contestant.eager(module, inputs), _random_state(inputs)
+        before = _random_state(inputs)
         with torch.no_grad():
-            contestant.call()
-        return cls(module, inputs) if before == _random_state(inputs) else None
+            least = _least(_floating(Contestant.eager(module, inputs).call()))
+        return cls(module, inputs, least) if before == _random_state(inputs) else None
 
-    def __init__(self, module: nn.Module, inputs: Sequence[Any]) -> None:
+    def __init__(self, module: nn.Module, inputs: Sequence[Any], least: float) -> None:
+        """`least` is an error that is right whatever eager's is."""
         self._cotangents: list[torch.Tensor] = []
-        self._truth = self._true(module, inputs)
-        eager = Contestant.eager(module, inputs)
-        self._eager, self._least = self.errors(eager), _least(eager)
+        self._truth, self._least = self._true(module, inputs), least
+        self._eager = self.errors(Contestant.eager(module, inputs))
 
     def _true(self, module: nn.Module, inputs: Sequence[Any]) -> tuple[_Tensors, ...]:
         """In strict float32 where memory does not allow float64, or an operation refuses it beside a float32 that the
         module makes."""
         with autocast({}), tf32.allowed(False, False):
-            try:
-                exact = copy.deepcopy(module).double()
-                return self._results(Contestant.eager(exact, [_to(torch.float64, each) for each in inputs]))
-            except RuntimeError:
-                exact = copy.deepcopy(module).float()
-                return self._results(Contestant.eager(exact, [_to(torch.float32, each) for each in inputs]))
+            with contextlib.suppress(RuntimeError):  # behind it nothing holds the memory that was taken
+                return self._exact(torch.float64, module, inputs)
+            return self._exact(torch.float32, module, inputs)
+
+    def _exact(self, dtype: torch.dtype, module: nn.Module, inputs: Sequence[Any]) -> tuple[_Tensors, ...]:
+        exact, given = copy.deepcopy(module).to(dtype), [_to(dtype, each) for each in inputs]
+        return self._results(Contestant.of(exact, lambda: exact(*given), given))
 
     def errors(self, contestant: Contestant) -> Errors:
         """Of one whose module was not called yet. Raises what it raises."""
@@ -111,19 +113,17 @@ class Yardstick:
             return forward, [], []
         with torch.enable_grad():
             outputs = _floating(contestant.call())
-            learning = [each for each in outputs if each.requires_grad]
-            return forward, [each.detach() for each in outputs], self._gradients(learning, contestant.takers)
+            return forward, [each.detach() for each in outputs], self._gradients(outputs, contestant.takers)
 
     def _gradients(self, outputs: Sequence[torch.Tensor], takers: Sequence[torch.Tensor]) -> _Tensors:
         """Of random cotangents, the same for all: of ones a norm's gradients are roundings of 0."""
-        if not outputs:
-            return []
-        if not self._cotangents:
+        if outputs and not self._cotangents:
             generator = torch.Generator(outputs[0].device).manual_seed(0)
             drawn = (torch.randn(each.shape, generator=generator, device=each.device) for each in outputs)
             self._cotangents.extend(drawn)
-        given = [one.to(each.dtype) for one, each in zip(self._cotangents, outputs, strict=True)]
-        return torch.autograd.grad(outputs, takers, given, allow_unused=True)
+        pairs = [pair for pair in zip(outputs, self._cotangents, strict=True) if pair[0].requires_grad]
+        learning, given = [each for each, _ in pairs], [one.to(each.dtype) for each, one in pairs]
+        return torch.autograd.grad(learning, takers, given, allow_unused=True) if pairs else [None] * len(takers)
 
 
 def apart(found: _Tensors, truth: _Tensors) -> float:
@@ -158,12 +158,10 @@ def _to(dtype: torch.dtype, given: Any) -> Any:
     return given.detach().to(dtype, copy=True).requires_grad_(given.requires_grad)
 
 
-def _least(eager: Contestant) -> float:
+def _least(outputs: Sequence[torch.Tensor]) -> float:
     """A relative error that is right whatever eager's is: it rounds to TF32 as its libraries choose, and where they
     choose not to others may."""
-    with torch.no_grad():
-        dtypes = {each.dtype for each in _floating(eager.call())}
-    if dtypes & _HALF or around():
+    if {each.dtype for each in outputs} & _HALF or around():
         return 3e-2
     return 2e-3 if tf32.in_products() or tf32.in_convolutions() else 2e-5
 
