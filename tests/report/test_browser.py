@@ -1,4 +1,5 @@
-"""The page in a real browser, on a phone's width: the policy lets its own script run, controls do what they say."""
+"""The page in a real browser, on a phone and on a desk: the policy lets its own script run, controls do what they
+say."""
 
 from __future__ import annotations
 
@@ -27,11 +28,13 @@ LOOK = """
 const all = (what) => [...document.querySelectorAll(what)];
 const change = (one, value) => { one.value = value; one.dispatchEvent(new Event("change", { bubbles: true })); };
 const words = (what) => document.querySelector(what).textContent;
-const seen = { title: document.title, scripted: document.documentElement.className };
-document.body.style.maxWidth = "390px";
+const seen = { title: document.title, width: innerWidth, scripted: document.documentElement.className };
+const width = Math.min(innerWidth, WIDTH);
+document.body.style.maxWidth = `${width}px`;
 document.body.style.margin = "0";
 const scrolls = (one) => one && (getComputedStyle(one).overflowX !== "visible" || scrolls(one.parentElement));
-seen.beyond = all("body *").filter((one) => one.getBoundingClientRect().right > 390.5 && !scrolls(one.parentElement))
+seen.beyond = all("body *")
+  .filter((one) => one.getBoundingClientRect().right > width + 0.5 && !scrolls(one.parentElement))
   .map((one) => `${one.tagName} ${one.className} ${one.getBoundingClientRect().right}`);
 seen.first = words(".plane");
 seen.cells = all("[data-map] .cells path").map((path) => path.getAttribute("class"));
@@ -76,13 +79,21 @@ def watched(page: str, look: str = LOOK) -> str:
     return page.replace("</body>", f"<script>{look}</script></body>")
 
 
-def seen_in_a_browser(file: Path, profile: Path) -> dict[str, Any]:
+PHONE, DESK = (390, 844), (1440, 900)
+
+
+def seen_in_a_browser(file: Path, profile: Path, size: tuple[int, int] = PHONE) -> dict[str, Any]:
     """What the page's script and LOOK left behind; the console is empty."""
-    command = [sys.executable, str(Path(__file__).with_name("webengine.py")), str(file)]
+    command = [sys.executable, str(Path(__file__).with_name("webengine.py")), str(file), *map(str, size)]
     if BROWSER is not None:
         command = [str(BROWSER), "--headless=new", "--disable-gpu", f"--user-data-dir={profile}"]
         command += ["--no-sandbox"] if os.getuid() == 0 else []
-        command += ["--enable-logging=stderr", "--window-size=390,844", "--virtual-time-budget=2000", "--dump-dom"]
+        command += [
+            "--enable-logging=stderr",
+            f"--window-size={size[0]},{size[1]}",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+        ]
         command += [file.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
@@ -98,10 +109,12 @@ needs_a_browser = pytest.mark.skipif(
 
 
 @needs_a_browser
-def test_a_browser_shows_it_on_a_phone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_a_browser_shows_it_whole(size: tuple[int, int], tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    file.write_text(watched(render([whole_run(HOSTILE)])))
-    seen = seen_in_a_browser(file, tmp_path / "profile")
+    file.write_text(watched(render([whole_run(HOSTILE)]), LOOK.replace("WIDTH", str(size[0]))))
+    seen = seen_in_a_browser(file, tmp_path / "profile", size)
+    assert seen["width"] >= size[0]
     assert seen["scripted"] == "scripted" and seen["title"].startswith("<img src=x")
     assert not seen["beyond"], "\n".join(seen["beyond"])
     assert seen["first"].startswith("Plane [0, 1, 1, :, :], 2 × 9 elements, a cell for each")

@@ -1,6 +1,6 @@
-"""A page in Qt's Chromium, on a phone's width: its document as it is in the end to stdout, its console to stderr.
+"""A page in Qt's Chromium, in a window of a size: its document as it is in the end to stdout, its console to stderr.
 
-Run as a process of its own: `python webengine.py FILE`. Needs PyQt6-WebEngine.
+Run as a process of its own: `python webengine.py FILE WIDTH HEIGHT`. Needs PyQt6-WebEngine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Heard(QWebEnginePage):
         print(f"CONSOLE {message} ({source}:{line})", file=sys.stderr)
 
 
-def main(file: str) -> None:
+def main(file: str, width: str, height: str) -> None:
     app = QApplication(sys.argv)
     view = QWebEngineView()
     page = Heard(view)
     view.setPage(page)
-    view.resize(390, 844)
+    view.resize(int(width), int(height))
 
     def told(html: str) -> None:
         print(html)
@@ -44,4 +44,4 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
