@@ -222,7 +222,7 @@ def test_who_cannot_be_held_against_anything_is_no_rival() -> None:
 
 
 def test_autocast_is_held_against_float64() -> None:
-    """bfloat16 is 4e-3 from it, which is eager's own error; three times that are not its rounding."""
+    """bfloat16 is 4e-3 from it, which is eager's own error; several times that are not its rounding."""
 
     def beside(wrong: float) -> Beside:
         with torch.autocast("cpu", torch.bfloat16):
