@@ -92,7 +92,7 @@ class Operation:
     draws: bool = False
     """Whether it draws random numbers. Such operations keep their order: a seed gives what it gives in eager."""
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the values it reads, as often as it reads them."""
         return tuple(_names_in(tuple(self.args.values())))

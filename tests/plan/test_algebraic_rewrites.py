@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -442,3 +443,18 @@ def test_a_long_chain_with_forks_is_looked_at_once() -> None:
     start = time.process_time()
     assert fold(graph, FREE).graph == graph
     assert time.process_time() - start < 5
+
+
+def test_what_stands_before_a_rewrite_is_not_looked_at_again() -> None:
+    """1,400 operations were looked at 150,000 times, and planned in 9 s."""
+
+    def function(m: Module, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = torch.sin(x) + (x - x).mean((0,), keepdim=True) + torch.cat([x[:1].exp(), x[1:]], 0).tanh()
+        return x
+
+    graph = trace(Module(function), [torch.randn(2, 3)])
+    with cProfile.Profile() as profile:
+        folded = fold(graph, FREE)
+    looked = sum(each.callcount for each in profile.getstats() if getattr(each.code, "co_name", "") == "_rewritten")
+    assert folded.notes and len(folded.graph.operations) <= looked < 5 * len(folded.graph.operations)

@@ -16,7 +16,7 @@ from torch import nn
 from crucible.capture import trace
 from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu, known_gpu
 from crucible.plan import reductions
-from crucible.plan.planner import fuse
+from crucible.plan.planner import MOST_OPERANDS, fuse
 from crucible.plan.steps import Call, Fused, Plan
 from crucible.write.convolution.correlation import convolution, input_gradient
 from crucible.write.convolution.fused import Convolution
@@ -656,3 +656,34 @@ def test_a_transposed_convolution_whose_weight_is_more_than_shared_memory_stays_
         graph = trace(module, [torch.rand(2, 64, 8, 9)])
         assert calls(fuse(graph)) == ["conv_transpose2d"] * theirs
         assert not calls(fuse(graph, tf32=False))
+
+
+@pytest.mark.parametrize("pools", [False, True])
+def test_a_kernel_reads_no_more_tensors_than_an_operator_takes(pools: bool) -> None:
+    """A sum of 50 products would be an operator of 101 arguments, where PyTorch allows 64."""
+
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool2d(x, 2) if pools else x[..., :2, :2]
+        for i in range(50):
+            y = y + torch.sin(getattr(self, f"p{i}")) * getattr(self, f"q{i}")
+        return y
+
+    module = Module(forward, **{f"{n}{i}": torch.randn(3, 2, 2) for n in "pq" for i in range(50)})
+    plan = check(module, torch.randn(2, 3, 4, 4), gradients=not pools)
+    read = [len(step.operands) for step in plan.steps if isinstance(step, Fused)]
+    assert 3 < len(read) < 8 and max(read) <= MOST_OPERANDS
+
+
+@pytest.mark.parametrize("pools", [False, True])
+def test_a_stream_that_blocks_add_to_is_written_where_several_kernels_read_it(pools: bool) -> None:
+    """Behind a pool too: the n-th block of timm's Xception read what n blocks had added, and pooled anew."""
+
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(x, 3, 1, 1) if pools else x.cos()
+        for conv in self.convs:
+            x = x + conv(F.relu(x))
+        return x
+
+    module = Module(forward, convs=nn.ModuleList(nn.Conv2d(96, 96, 1) for _ in range(6)))
+    plan = check(module, torch.randn(2, 96, 8, 8), gradients=not pools)
+    assert max(len(step.operands) for step in plan.steps if isinstance(step, Fused)) <= 4

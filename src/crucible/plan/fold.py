@@ -48,10 +48,22 @@ def fold(graph: Graph, machine: Machine = H200) -> Folded:
     for operation in graph.operations:  # a loop has hundreds, and what follows begins anew with each rewrite
         work.begin(operation)
         cell(work, operation)
-    while any(_rewritten(work, operation) for operation in work.graph.operations):
+    while _rewritten_once_over(work):
         pass
     found = Folded.of(work)
     return replace(found, graph=laid(found.graph))
+
+
+def _rewritten_once_over(work: Rewriting) -> bool:
+    """Whether a rewrite was made, of any operation. Behind a rewrite it goes on with what that has changed: begun anew
+    with each of 160, 1,400 operations were looked at 150,000 times, in 9 s."""
+    place, found = 0, False
+    while place < len(work.graph.operations):
+        if _rewritten(work, work.graph.operations[place]):
+            place, found = work.unchanged, True
+        else:
+            place += 1
+    return found
 
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:

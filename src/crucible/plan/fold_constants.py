@@ -63,12 +63,15 @@ def _number(work: Rewriting, operation: Operation) -> float | None:
 
 
 def _value(work: Rewriting, name: str) -> Interval:
-    """Where a value's elements lie. Of all values at once, each after what it reads: asked one by one, those behind a
+    """Where a value's elements lie. Of all values up to it, each after what it reads: asked one by one, those behind a
     fork were worked out twice for each fork before them, and a chain of forty operations took hours."""
-    if not work.intervals:
-        for each in work.graph.operations:
-            work.intervals.update(dict.fromkeys((output.name for output in each.outputs), _interval(work, each)))
-    return work.intervals[name] if name in work.intervals else _written_down(work, name)
+    if name not in work.graph.producers:
+        return _written_down(work, name)
+    while name not in work.intervals:
+        each = work.graph.operations[work.enclosed]
+        work.intervals.update(dict.fromkeys((output.name for output in each.outputs), _interval(work, each)))
+        work.enclosed += 1
+    return work.intervals[name]
 
 
 def _interval(work: Rewriting, operation: Operation) -> Interval:

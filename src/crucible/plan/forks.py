@@ -10,20 +10,20 @@ import math
 from collections.abc import Callable
 
 from crucible.graph import Graph, Operation
-from crucible.plan.lazy import Lazy
+from crucible.plan.lazy import Convolving, Lazy
 from crucible.schedule import pays
 from crucible.schedule.machine import Machine
 
 
 def is_costly(value: Lazy, machine: Machine) -> bool:
     """Whether it takes more to compute the value again than to read it."""
-    if value.base is not None:
+    if isinstance(value.base, Convolving):  # what is convolved again is counted where the plan is whole
         return False
     elements = math.prod(value.shape)
     if value.reductions:
         return not value.per_row
     full = [o for o in value.operands if 2 * _elements(value, o.strides) > elements]
-    return not pays.reading_pays(machine, len({value.tensors[o.name] for o in full}))
+    return not pays.reading_pays(machine, len({value.tensors.get(o.name, o.name) for o in full}))
 
 
 def _elements(value: Lazy, strides: tuple[int, ...]) -> int:

@@ -34,6 +34,9 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""
 LONGEST_NAME = 60
 """Of an operator, in characters."""
+MOST_OPERANDS = 32
+"""Of a kernel. An operator of PyTorch takes 64 arguments, and its gradient has those of the outputs beside them; a
+thread has 255 registers, of which the gradient of a chain over 301 tensors held 754. Kernels of networks have 12."""
 
 
 def fuse(
@@ -159,10 +162,12 @@ class _Planner:
                 self.in_memory(name)
 
     def _within(self, operation: Operation, found: Lazy | None) -> Lazy | None:
-        """What a rule found. Raises CannotJoin for a chain in front of a convolution where it does not pay, and for a
-        pool inside of a convolution's kernel where no tile of that fits, or where something else reads what is pooled:
-        it would be convolved twice."""
+        """What a rule found. Raises CannotJoin where a kernel would read too many tensors, for a chain in front of a
+        convolution where it does not pay, and for a pool inside of a convolution's kernel where no tile of that fits,
+        or where something else reads what is pooled: it would be convolved twice."""
         base = found.base if found else None
+        if found is not None and len({*found.tensors, *(base.tensors if base else ())}) > MOST_OPERANDS:
+            raise CannotJoin
         if found is None or not isinstance(base, Convolving):
             return found
         exact, begins = not self.rounding.convolutions, operation.kind in taken.KINDS

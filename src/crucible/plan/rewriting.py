@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value, unused
@@ -49,7 +50,11 @@ class Rewriting:
         self.apart: set[str] = set()
         """Operations whose values are to be computed once, into memory: several others read them."""
         self.intervals: dict[str, Interval] = {}
-        """Where the graph's values lie, once anybody asked; forgotten when it changes."""
+        """Where the outputs of the first operations lie, of so many as `enclosed` says; of those behind a change it is
+        forgotten."""
+        self.enclosed = 0
+        self.unchanged = 0
+        """How many operations stand in front of the last change."""
         self._made: list[Operation] = []
         self.where = ""
         """The line of the operation that is rewritten."""
@@ -161,7 +166,7 @@ class Rewriting:
                 changed |= {output.name for output in outputs}
                 each = replace(each, outputs=outputs)
             operations.append(each)
-        self.graph = replace(self.graph, operations=tuple(operations))
+        self._change(replace(self.graph, operations=tuple(operations)))
 
     def exchange(
         self, operations: Mapping[str, Sequence[Operation]], note: str, names: Mapping[str, str] | None = None
@@ -169,7 +174,7 @@ class Rewriting:
         """Each operation of those names by others, which give its values, or are read by other `names`; an empty note
         says nothing."""
         exchanged = [new for each in self.graph.operations for new in operations.get(each.name, (each,))]
-        self._rebuild([renamed(each, dict(names)) for each in exchanged] if names else exchanged)
+        self._rebuild([_reading(each, names) for each in exchanged] if names else exchanged)
         self._made = []
         if note and note not in self.notes:
             self.notes.append(note)
@@ -194,11 +199,23 @@ class Rewriting:
                 kept.append(each)
                 wanted |= set(each.inputs)
         constants = tuple(each for each in self.graph.constants if each.value.name in wanted)
-        self.graph = replace(
-            self.graph, operations=tuple(reversed(kept)), mutations=tuple(self.mutations), constants=constants
+        self._change(
+            replace(self.graph, operations=tuple(reversed(kept)), mutations=tuple(self.mutations), constants=constants)
         )
         self.values = {**self.values, **self.graph.values}
-        self.intervals = {}
+
+    def _change(self, graph: Graph) -> None:
+        before, self.graph = self.graph.operations, graph
+        alike = zip(before, graph.operations, strict=False)
+        self.unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], alike))
+        self.enclosed = min(self.enclosed, self.unchanged)
+        known = (output.name for each in before[: self.enclosed] for output in each.outputs)
+        self.intervals = {name: self.intervals[name] for name in known}
+
+
+def _reading(operation: Operation, names: Mapping[str, str]) -> Operation:
+    """With other names for what it reads; the same object where it reads none of those."""
+    return operation if names.keys().isdisjoint(operation.inputs) else renamed(operation, dict(names))
 
 
 def _names(argument: Argument) -> Iterator[str]:
