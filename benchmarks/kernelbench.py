@@ -379,8 +379,13 @@ def hand_over(file: Path, path: Path, args: argparse.Namespace) -> Path:
         given = [_cast(each, column.dtype, "cuda") for each in inputs]
         module = copy.deepcopy(reference.model).to("cuda")
         rivals = rivals_of("max-autotune" if "max-autotune" in args.baselines.split(",") else "compile")
-        forward = imported(path).ModelNew.forward
-        beside = beside_compile(forward, module, given, _raced, rivals, untimed=gpu_turns.beside_others)
+        forward, took = imported(path).ModelNew.forward, list[Mapping[str, float]]()
+
+        def timed(calls: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
+            took.append(_raced(calls))
+            return took[-1]
+
+        beside = beside_compile(forward, module, given, timed, rivals, untimed=gpu_turns.beside_others)
     raced = path.parent.with_name("raced") / path.name
     raced.parent.mkdir(exist_ok=True)
     raced.write_text(written_text(task, reference.model, inputs, column, beside))
@@ -388,6 +393,7 @@ def hand_over(file: Path, path: Path, args: argparse.Namespace) -> Path:
     found = {
         **{covers: None if ratio == math.inf else ratio for covers, ratio in ratios.items()},
         "words": beside.words,
+        "median_ms": took,
     }
     beside_of(raced).write_text(json.dumps(found) + "\n")
     return raced
