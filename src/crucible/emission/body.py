@@ -94,8 +94,9 @@ def _constant(constant: Any, graph: Graph) -> str:
 
 def _device(graph: Graph) -> str:
     """Where forward makes tensors of its own: beside its first input, or its first parameter."""
-    outside = [value.name for value in graph.inputs] + [own(p.names[0]) for p in graph.parameters]
-    return f"{outside[0]}.device" if outside else "None"
+    if graph.inputs:
+        return f"{graph.inputs[0].name}.device"
+    return f"{own(graph.parameters[0].names[0])}.device" if graph.parameters else "None"
 
 
 def _fused(step: Fused, operator: str, words: Mapping[str, str], later: Container[str]) -> list[str]:
