@@ -1,12 +1,15 @@
-"""Writes architectures of timm, torchvision and transformers, and holds each plan against the module in float64.
+"""Writes architectures of timm, torchvision, transformers, MONAI and segmentation_models_pytorch, and holds each plan
+against the module in float64.
 
-    python benchmarks/zoo.py RECORD.json [--of timm,torchvision,transformers] [--only bert,swin] [--seconds 150]
+    python benchmarks/zoo.py RECORD.json [--of timm,torchvision,transformers,monai,segmentation_models_pytorch]
+        [--only bert,swin] [--seconds 150]
 
 On a CPU, without a kernel being built: a network is traced at a small input, planned, written, the file is run over
 tensors without elements, forward and backward, and the plan is carried out in float64 beside the module, where that
 takes eager less than SECONDS_A_CALL. Of timm it is the smallest model of each family, of transformers two layers of an
-architecture. Weights are drawn, nothing is fetched. The three libraries are not installed along; what is not there is
-left out, and said. RECORD is written after each network, and what is in it is left as it is.
+architecture, of MONAI what segments volumes, narrow. Weights are drawn, nothing is fetched. The libraries are not
+installed along; what is not there is left out, and said. RECORD is written after each network, and what is in it is
+left as it is.
 """
 
 from __future__ import annotations
@@ -260,10 +263,65 @@ class First(nn.Module):
         return found
 
 
+VOLUME = (1, 1, 32, 32, 32)
+MONAI: Mapping[str, tuple[Mapping[str, Any], tuple[int, ...]]] = {
+    "UNet": ({"out_channels": 2, "channels": (8, 16, 32), "strides": (2, 2), "num_res_units": 2}, VOLUME),
+    "BasicUNet": ({"out_channels": 2, "features": (8, 8, 16, 32, 64, 8)}, VOLUME),
+    "VNet": ({"out_channels": 2}, VOLUME),
+    "SegResNet": ({"init_filters": 8, "out_channels": 2}, VOLUME),
+    "SegResNetDS": ({"init_filters": 8, "out_channels": 2}, VOLUME),
+    "SegResNetVAE": ({"input_image_size": VOLUME[2:], "init_filters": 8, "out_channels": 2}, VOLUME),
+    "DynUNet": (
+        {"out_channels": 2, "kernel_size": [3, 3, 3], "strides": [1, 2, 2], "upsample_kernel_size": [2, 2],
+         "filters": [8, 16, 32]}, VOLUME,
+    ),
+    "AttentionUnet": ({"out_channels": 2, "channels": (8, 16, 32), "strides": (2, 2)}, VOLUME),
+    "UNETR": (
+        {"out_channels": 2, "img_size": VOLUME[2:], "feature_size": 8, "hidden_size": 48, "mlp_dim": 96,
+         "num_heads": 4}, VOLUME,
+    ),
+    "SwinUNETR": ({"out_channels": 2, "feature_size": 12}, (1, 1, 64, 64, 64)),
+    "HighResNet": ({"out_channels": 2}, (1, 1, 16, 16, 16)),
+    "MedNeXt": ({"init_filters": 8, "out_channels": 2}, VOLUME),
+    "AutoEncoder": ({"out_channels": 1, "channels": (4, 8, 16), "strides": (2, 2, 2)}, VOLUME),
+    "AutoencoderKL": (
+        {"out_channels": 1, "channels": (32, 32), "latent_channels": 3, "num_res_blocks": (1, 1),
+         "attention_levels": (False, False)}, (1, 1, 16, 16, 16),
+    ),
+    "ViT": (
+        {"img_size": VOLUME[2:], "patch_size": (16, 16, 16), "hidden_size": 48, "mlp_dim": 96, "num_layers": 2,
+         "num_heads": 4, "classification": True}, VOLUME,
+    ),
+    "DenseNet121": ({"out_channels": 2}, (2, 1, 64, 64, 64)),
+    "SEResNet50": ({"num_classes": 2}, (2, 1, 64, 64, 64)),
+}  # fmt: skip
+
+
+def of_monai(monai: Any) -> Zoo:
+    nets = importlib.import_module("monai.networks.nets")
+    for name, (given, shape) in MONAI.items():
+        own = {} if name == "SegResNetVAE" else {"spatial_dims": 3}
+        yield name, lambda name=name, given={**own, "in_channels": 1, **given}, shape=shape: (
+            getattr(nets, name)(**given), [torch.randn(*shape)],
+        )  # fmt: skip
+
+
+def of_segmentation(library: Any) -> Zoo:
+    for name in (
+        "Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3", "DeepLabV3Plus", "UPerNet",
+        "Segformer",
+    ):  # fmt: skip
+        yield name, lambda name=name: (
+            getattr(library, name)("resnet18", encoder_weights=None, classes=2), [torch.randn(2, 3, 64, 64)],
+        )  # fmt: skip
+
+
 ZOOS: Mapping[str, Callable[[Any], Zoo]] = {
     "timm": of_timm,
     "torchvision": of_torchvision,
     "transformers": of_transformers,
+    "monai": of_monai,
+    "segmentation_models_pytorch": of_segmentation,
 }
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -706,10 +707,13 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "bernoulli": (lambda m, x: torch.bernoulli(x), "torch.bernoulli(x)", "draws random numbers"),
     "uniform": (lambda m, x: torch.empty(7).uniform_() + x, "uniform_()", "draws random numbers"),
     "rrelu": (lambda m, x: F.rrelu(x, training=True), "F.rrelu(", "draws random numbers"),
+    "random": (lambda m, x: x * random.random(), "", "draws random numbers in Python"),
+    "random of numpy": (lambda m, x: x * np.random.rand(), "", "draws random numbers in Python"),
+    "chance": (lambda m, x: x if torch.rand([]) < 0.1 else x.sin(), "torch.rand([]) < 0.1", "draws random numbers"),
     "numpy": (lambda m, x: x * x.numpy().max(), "x.numpy()", "torch.export cannot follow this (RuntimeError"),
     "error": (lambda m, x: x @ x, "x @ x", "torch.export cannot follow this"),
-    "number": (lambda m, x: (x, 3), "", "returns 3 beside tensors"),
-    "none": (lambda m, x: (x, None), "", "returns None beside tensors"),
+    "nothing": (lambda m, x: (None, 3), "", "returns no tensor"),
+    "type": (lambda m, x: (x, x.dtype), "", "returns a dtype"),
     "class": (lambda m, x: x.max(dim=1), "", "returns a max"),
     "keys": (lambda m, x: {1: x}, "", "returns a dict"),
     "statistics": (
@@ -718,6 +722,38 @@ REFUSED: dict[str, tuple[Forward, str, str]] = {
     "stretch": (lambda m, x: x + m.buffer.t_().t(), "m.buffer.t_()", "writes to the buffer buffer"),
     "read": (lambda m, x: m.norm(x) * m.norm.running_var[0], "m.norm(x) *", "it reads norm_running_var"),
 }  # fmt: skip
+
+
+DROPPED: dict[str, tuple[Callable[[torch.Tensor], Any], bool | None]] = {
+    "never": (lambda r: r < 0.0, False),
+    "never, the other way round": (lambda r: 0 > r, False),  # noqa: SIM300
+    "never, by name": (lambda r: torch.lt(r, 0.0), False),
+    "kept always": (lambda r: r >= 0, True),
+    "kept never": (lambda r: r.ge(1.0), False),
+    "always": (lambda r: r < 1.0, True),
+    "above": (lambda r: r > -1.0, True),
+    "never above": (lambda r: r > 1, False),
+    "perhaps": (lambda r: r < 0.5, None),
+    "at most 0": (lambda r: r <= 0.0, None),
+    "above 0": (lambda r: r > 0.0, None),
+    "of another": (lambda r: r * 2 < 1.0, None),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_layers_that_are_dropped_with_a_chance_of_0_are_taken(name: str) -> None:
+    """The number is drawn all the same: a seed gives what it gives in eager."""
+    ask, known = DROPPED[name]
+
+    def forward(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if ask(torch.rand([])) else x.cos()
+
+    if known is None:
+        with pytest.raises(CaptureError, match="what runs depends on the values in a tensor"):
+            trace(Wrapped(forward), [torch.rand(3)], drops=True)
+        return
+    graph = trace(Wrapped(forward), [torch.rand(3)], drops=True)
+    assert [each.kind for each in graph.operations] == ["rand", "sin" if known else "cos"]
 
 
 @pytest.mark.parametrize("name", REFUSED)

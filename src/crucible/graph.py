@@ -138,6 +138,13 @@ class Mutation:
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """What forward returns beside tensors, the same in each call: None, a number, a word."""
+
+    value: Literal
+
+
+@dataclass(frozen=True)
 class Instance:
     """An object that forward returns: of a class that has a name in a module, made of its parts."""
 
@@ -166,7 +173,7 @@ class Graph:
     """Values returned, nesting flattened; one may come twice."""
     structure: Any
     """What forward returns, with each tensor's place in `outputs` in its stead: `0`, `(0, 1)`, `{"mean": 0}`; an
-    Instance for an object."""
+    Instance for an object, Fixed for what is no tensor."""
     mutations: tuple[Mutation, ...]
     training: bool
     """The module's own flag."""

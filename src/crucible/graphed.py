@@ -7,7 +7,7 @@ are looked at before each: where one of them lies elsewhere, a graph is recorded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,7 +49,8 @@ class Graphed:
 
 
 class _Alone(nn.Module):
-    """A module, called with the tensors among its inputs alone."""
+    """A module, called with the tensors among its inputs alone, of which only tensors are returned: None and numbers
+    are what they were when it was recorded."""
 
     def __init__(self, module: nn.Module, forward: Forward, inputs: Sequence[Any]) -> None:
         super().__init__()
@@ -57,12 +58,21 @@ class _Alone(nn.Module):
         self._call, self._inputs = forward, [None if isinstance(each, torch.Tensor) else each for each in inputs]
         self._are_tensors = [isinstance(each, torch.Tensor) for each in inputs]
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rest = iter(tensors)
         given = (
             next(rest) if is_tensor else each for each, is_tensor in zip(self._inputs, self._are_tensors, strict=True)
         )
-        return self._call(self.module, *given)
+        leaves, self._form = pytree.tree_flatten(self._call(self.module, *given))
+        self._rest = [None if isinstance(each, torch.Tensor) else each for each in leaves]
+        self._are_made = [isinstance(each, torch.Tensor) for each in leaves]
+        return tuple(each for each in leaves if isinstance(each, torch.Tensor))
+
+    def whole(self, made: Iterable[torch.Tensor]) -> Any:
+        """What the module returns, of what a call returned."""
+        tensors = iter(made)
+        leaves = (next(tensors) if is_made else each for each, is_made in zip(self._rest, self._are_made, strict=True))
+        return pytree.tree_unflatten(list(leaves), self._form)
 
 
 def _with_gradients(alone: _Alone, tensors: Sequence[torch.Tensor]) -> Forward:
@@ -70,7 +80,7 @@ def _with_gradients(alone: _Alone, tensors: Sequence[torch.Tensor]) -> Forward:
     alone.train(alone.module.training)
     given = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in tensors)
     made: Forward = torch.cuda.make_graphed_callables(alone, given, allow_unused_input=True)
-    return made
+    return lambda *now: alone.whole(made(*now))
 
 
 def _without_gradients(alone: _Alone, tensors: Sequence[torch.Tensor]) -> Forward:
@@ -89,7 +99,7 @@ def _without_gradients(alone: _Alone, tensors: Sequence[torch.Tensor]) -> Forwar
         for own, each in zip(given, now, strict=True):
             own.copy_(each)
         graph.replay()
-        return pytree.tree_map(lambda each: each.detach() if isinstance(each, torch.Tensor) else each, made)
+        return alone.whole(each.detach() for each in made)
 
     return replay
 

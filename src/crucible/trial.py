@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from crucible.capture.autocast import RECURRENT
@@ -125,7 +125,8 @@ def _without_elements(module: nn.Module, device: str) -> nn.Module:
         memo[id(each)] = nn.Parameter(_given(each, device), each.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = _given(buffer, device).requires_grad_(False)
-    return copy.deepcopy(module, memo)
+    with unset_fake_temporarily():  # a tensor that is neither parameter nor buffer is copied as it is
+        return copy.deepcopy(module, memo)
 
 
 def _given(tensor: torch.Tensor, device: str) -> torch.Tensor:

@@ -80,6 +80,7 @@ RETURNED: dict[str, Callable[..., Any]] = {
     "some fields of a dict": lambda y, z: Output(logits=y, pair=Pair(z, [y])),
     "a dict in order": lambda y, z: OrderedDict({"out of all": z, "aux": Pair(y, [])}),
     "two of a name": lambda y, z: (Pair(y, [z]), OTHER_PAIR(z)),
+    "None and numbers": lambda y, z: (None, {"loss": None, "n": len(y), "scale": float("inf"), "y": y}, True, "word"),
     "inside of a tuple": lambda y, z: (y, {"one": Pair(z, []), "other": Plain(y)}),
 }
 
@@ -94,7 +95,12 @@ def test_objects_are_made_anew(what: str) -> None:
     (ours, form), (theirs, other) = pytree.tree_flatten(found), pytree.tree_flatten(expected)
     assert form == other
     for one, two in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, two)
+        assert type(one) is type(two)
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(one, two)
+        else:
+            assert one == two
+    ours, theirs = ([each for each in made if isinstance(each, torch.Tensor)] for made in (ours, theirs))
     wanted = list(module.parameters())
     pairs = (torch.autograd.grad(sum(each.square().sum() for each in made), wanted) for made in (ours, theirs))
     torch.testing.assert_close(*pairs)

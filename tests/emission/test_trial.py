@@ -56,6 +56,19 @@ def test_what_raises_is_told_with_its_line(written: str) -> None:
     assert "written for inputs of other shapes" in raising(lost)
 
 
+def test_tensors_that_a_module_holds_beside_its_state_are_its_own() -> None:
+    """A list of them, as MONAI's networks have: the file was called a fault of ours."""
+
+    class Holds(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made = [torch.rand(1), {"more": torch.rand(2, 2)}]
+
+    module = Holds()
+    text = emit(fuse(trace(module, [torch.randn(2, 3, 8)])), "net")
+    check_runs(text, module, [torch.randn(2, 3, 8)])
+
+
 def test_backward_is_run_too(written: str) -> None:
     before, shapes, after = written.partition("_backward_shapes(")
     wrong = before + shapes + after.replace("new_empty_strided((", "new_empty_strided((7, ", 1)

@@ -72,3 +72,22 @@ def test_a_call_is_one_launch(trains: bool) -> None:
             fused(x)
     launches = [event for event in profile.events() if "Launch" in event.name]
     assert [event.name for event in launches if "Graph" in event.name] and len(launches) == 1
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_is_no_tensor_is_returned_beside_them(trains: bool) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> dict[str, object]:
+            return {"loss": None, "y": (torch.tanh(self.layer(x)) * 2).cumsum(-1), "n": len(x)}
+
+    module, x = Two().cuda(), drawn(0)[:, :64]
+    fused = crucible.fuse(module, x, cuda_graph=True)
+    with torch.set_grad_enabled(trains):
+        for _ in range(2):
+            found, expected = fused(x), module(x)
+            assert list(found) == ["loss", "y", "n"] and found["loss"] is None and found["n"] == len(x)
+            torch.testing.assert_close(found["y"], expected["y"])

@@ -37,8 +37,7 @@ def double(given: Any) -> Any:
 
 
 def flat(found: Any) -> list[torch.Tensor]:
-    leaves: list[torch.Tensor] = pytree.tree_leaves(found)
-    return leaves
+    return [each for each in pytree.tree_leaves(found) if isinstance(each, torch.Tensor)]
 
 
 def known(graph: Graph, module: torch.nn.Module, inputs: list[Any]) -> dict[str, torch.Tensor]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import random
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,14 +17,16 @@ from torch.export import ExportedProgram
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
+from crucible.capture.chances import Chances
 from crucible.capture.lines import LINE, calling_line, is_standing_in, line_of, refusal
 from crucible.errors import CaptureError
 from crucible.products import tensors_in
 
 NO_NUMBERS = "Use torch.where, clamp or masks, so that the same operations run for all values"
+NO_DRAWS = "Draw with torch.rand, or make the number an input"
 NO_BLOCKS = "Use .detach() where gradients shall stop, and put what needs none outside of forward"
 RETURNABLE = (
-    "Return a tensor, or tuples, lists and dicts of tensors, or objects with such fields, "
+    "Return a tensor, or tuples, lists and dicts of tensors, numbers and None, or objects with such fields, "
     "of a class that can be imported"
 )
 _NO_CACHE = "a model of transformers does with config.use_cache = False"
@@ -55,13 +59,24 @@ def export(module: nn.Module, inputs: Sequence[Any]) -> ExportedProgram:
     Raises CaptureError.
     """
     _check(module, inputs)
+    before = _states()
     try:
         with _quiet(), torch.inference_mode(False), torch.enable_grad(), preserve_node_meta(), _Watch():
-            return torch.export.export(module, tuple(map(_itself, inputs)), strict=False)
+            program = torch.export.export(module, tuple(map(_itself, inputs)), strict=False)
     except CaptureError:
         raise
     except Exception as error:
         raise _refused(error) from error
+    if _states() != before:
+        raise refusal("", "it draws random numbers in Python (random, or numpy.random), once for all calls", NO_DRAWS)
+    return program
+
+
+def _states() -> tuple[Any, ...]:
+    """Of the generators that Python's code draws from."""
+    numpy = sys.modules.get("numpy")
+    state = () if numpy is None else numpy.random.get_state()
+    return random.getstate(), *(each if isinstance(each, str | int | float) else each.tobytes() for each in state)
 
 
 def _itself(given: Any) -> Any:
@@ -115,6 +130,10 @@ class _Watch(TorchFunctionMode):
     _asked_for = True
     """Gradients, by whoever switched them last in Python."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._chances = Chances()
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _ASKED:
             return func(*args, **(kwargs or {}))
@@ -124,9 +143,12 @@ class _Watch(TorchFunctionMode):
                 raise _Hidden
             self._asked_for = bool(args[0])
             return func(*args)
+        if (answer := self._chances.answer(func, args)) is not None:
+            return answer
         func = torch.ops.aten.contiguous.default if func is torch.Tensor.contiguous else func
         with annotate({LINE: calling_line()}):
             result = func(*args, **(kwargs or {}))
+        self._chances.note(func, args, result)
         if hidden and next(tensors_in(result), None) is not None:
             raise _Hidden
         return result

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from crucible.capture.mapping import unmap
 from crucible.capture.operations import Operations
 from crucible.capture.values import Environment, Number
 from crucible.errors import CaptureError
-from crucible.graph import Constant, Graph, Instance, Mutation, Operation, Parameter, Ref, Value
+from crucible.graph import Constant, Fixed, Graph, Instance, Mutation, Operation, Parameter, Ref, Value
 
 
 def trace(module: nn.Module, inputs: Sequence[Any], *, drops: bool = False) -> Graph:
@@ -125,12 +126,18 @@ class _Outside:
 def _outputs(program: ExportedProgram, operations: Operations) -> tuple[tuple[str, ...], Any]:
     """Names of the values returned, and their nesting."""
     (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
-    names = [operations.value_of(item) if isinstance(item, fx.Node) else None for item in returned]
-    for name, item in zip(names, returned, strict=True):
-        if name is None:
-            raise refusal("", f"it returns {item!r} beside tensors", "Return tensors alone")
-    nested = pytree.tree_unflatten(list(range(len(names))), program.call_spec.out_spec)
-    return tuple(str(name) for name in names), _plain(nested)
+    names = [str(operations.value_of(item)) for item in returned if isinstance(item, fx.Node)]
+    if not names:
+        raise refusal("", "it returns no tensor", RETURNABLE)
+    place = count()
+    leaves = [next(place) if isinstance(item, fx.Node) else _fixed(item) for item in returned]
+    return tuple(names), _plain(pytree.tree_unflatten(leaves, program.call_spec.out_spec))
+
+
+def _fixed(item: Any) -> Fixed:
+    if item is None or isinstance(item, bool | int | float | str):
+        return Fixed(item)
+    raise refusal("", f"it returns a {type(item).__name__} beside tensors", RETURNABLE)
 
 
 def _plain(nested: Any) -> Any:
@@ -139,7 +146,7 @@ def _plain(nested: Any) -> Any:
         return type(nested)(_plain(item) for item in nested)
     if type(nested) is dict and all(isinstance(key, str) for key in nested):
         return {key: _plain(item) for key, item in nested.items()}
-    if isinstance(nested, int):
+    if isinstance(nested, int | Fixed):
         return nested
     kind, parts = type(nested), _parts(nested)
     if parts is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:

@@ -10,7 +10,7 @@ from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
 from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
 from crucible.errors import CaptureError
-from crucible.graph import Argument, Graph, Instance, Ref, unused
+from crucible.graph import Argument, Fixed, Graph, Instance, Ref, unused
 from crucible.plan.steps import Call, Fused, Plan
 
 _MOST_ELEMENTS = 64
@@ -134,8 +134,8 @@ def _number(value: float) -> str:
 
 def _structure(structure: Any, outputs: list[str], classes: Mapping[tuple[str, str], str]) -> str:
     """What forward returns, with the values in their places, and what its classes are called."""
-    if isinstance(structure, bool) or not isinstance(structure, int | tuple | list | dict | Instance):
-        return repr(structure)
+    if isinstance(structure, Fixed):
+        return _number(structure.value) if isinstance(structure.value, float) else repr(structure.value)
     if isinstance(structure, int):
         return outputs[structure]
     if isinstance(structure, Instance):

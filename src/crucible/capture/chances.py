@@ -1,0 +1,50 @@
+"""Questions to a random number whose answer is known: whether a layer is dropped with a chance of 0.
+
+Models of transformers draw a number for each layer in training, `if torch.rand([]) < self.layerdrop`, also where that
+is 0, as it mostly is. The number stays in the graph, so that a seed gives what it gives in eager.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_BELOW = {
+    getattr(where, word.format(name)): getattr(operator, name)
+    for name in ("lt", "le", "gt", "ge")
+    for where, word in ((torch.Tensor, "__{}__"), (torch.Tensor, "{}"), (torch, "{}"))
+}
+"""Comparisons by what PyTorch calls."""
+
+
+class Chances:
+    """Numbers of [0, 1) that were drawn, and what is known of comparisons with them."""
+
+    def __init__(self) -> None:
+        self._drawn: list[Any] = []
+        self._known: list[tuple[Any, bool]] = []
+
+    def answer(self, func: Any, args: Sequence[Any]) -> bool | None:
+        """To `if`, where a call asks for the truth of a comparison that is known; else None."""
+        if func is not torch.Tensor.__bool__:
+            return None
+        return next((truth for compared, truth in self._known if compared is args[0]), None)
+
+    def note(self, func: Any, args: Sequence[Any], made: Any) -> None:
+        """A call that was made, and its result."""
+        if func is torch.rand and isinstance(made, torch.Tensor):
+            self._drawn.append(made)
+        elif func in _BELOW and any(each is args[0] for each in self._drawn):
+            truth = _always(_BELOW[func], args[1])
+            self._known += [] if truth is None else [(made, truth)]
+
+
+def _always(compare: Any, other: Any) -> bool | None:
+    """What holds of all numbers of [0, 1)."""
+    if not isinstance(other, int | float):
+        return None
+    is_known = other < 0 or other >= 1 or (other == 0 and compare in (operator.lt, operator.ge))
+    return bool(compare(0.5, other)) if is_known else None
