@@ -687,3 +687,12 @@ def test_a_stream_that_blocks_add_to_is_written_where_several_kernels_read_it(po
     module = Module(forward, convs=nn.ModuleList(nn.Conv2d(96, 96, 1) for _ in range(6)))
     plan = check(module, torch.randn(2, 96, 8, 8), gradients=not pools)
     assert max(len(step.operands) for step in plan.steps if isinstance(step, Fused)) <= 4
+
+
+def test_a_moving_mean_is_written_once_where_its_channel_is_repeated() -> None:
+    """MONAI's attention: a batch norm of one channel gates eight. Who carried plans out here added up eight of it."""
+
+    def forward(self: Module, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.norm(y)) * x
+
+    check(Module(forward, norm=nn.BatchNorm2d(1)), torch.randn(2, 1, 4, 4) + 3, torch.randn(2, 8, 4, 4))

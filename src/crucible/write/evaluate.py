@@ -60,7 +60,11 @@ def _stored(program: Program, result: Result, value: Array) -> Array:
         (np.arange(n).reshape(-1, *(1,) * (len(shape) - dim - 1)) * stride)
         for dim, (n, stride) in enumerate(zip(shape, result.strides, strict=True))
     )
-    np.add.at(storage, np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(value, shape).reshape(-1))
+    places, value = np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(value, shape).reshape(-1)
+    if result.sums:
+        np.add.at(storage, places, value)
+    else:
+        storage[places] = value  # rows that write one number write the same one
     return storage
 
 
