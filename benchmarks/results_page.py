@@ -252,9 +252,11 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "zoo": (
         "Networks of others: what is taken",
-        "Architectures of timm (the smallest model of each family), torchvision and transformers (two layers each), "
+        "Architectures of timm (the smallest model of each family), torchvision, transformers (two layers each), "
+        "MONAI and segmentation_models_pytorch, "
         "traced, planned and written on a CPU, without a kernel being built; the file is run over tensors without "
-        "elements, and the plan carried out in float64 beside the module, where a call of eager takes less than 0.6 s. "
+        "elements, and the plan carried out in float64 beside the module, where a call of eager takes less than 0.6 s "
+        "(2 s of the last two libraries). "
         "`longest` is the time to write one. Of those listed with a time the comparison was not at its end then; "
         "convit makes float32 tensors of its own, which eager refuses beside float64.",
         zoo.markdown,

@@ -42,7 +42,7 @@ from crucible.errors import CrucibleError  # noqa: E402
 from crucible.plan.planner import fuse  # noqa: E402
 from crucible.trial import check_runs  # noqa: E402
 
-SECONDS_A_CALL = 0.6
+SECONDS_A_CALL = 2.0
 NEAR = 3e-6
 """Of the largest value: the norms of 16 layers, which ask for float32, come to 1.5e-6 (gemma4_vit_167m)."""
 SMALL = ("tiny", "nano", "atto", "pico", "_xxs", "_s", "18", "small", "mini", "lite")

@@ -75,7 +75,7 @@ class Result:
     """In elements; one for each dim of the space, or one for each row dim: then `expr` is the same for a whole row."""
     expr: Expr
     sums: bool = False
-    """Sum over the dims of stride 0. Without it what shares a place is one number, which each writes: the moving mean of
+    """Sum over the dims of stride 0. Without it what shares a place is one number, which each writes: a moving mean of
     one channel that is repeated for several."""
 
     def kept(self, shape: Sequence[int]) -> tuple[int, ...]:
