@@ -169,6 +169,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=80, deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=60).map("".join)), st.sampled_from(["ModelNew", "f"]))
 @example('```\nclass ModelNew: x = kernel_source\n```\n```cuda\n\ud800"""\0\\\n```\n', "ModelNew")
+@example("0\rdef f():()", "f")
 def test_any_text_is_an_answer(text: str, entry_point: str) -> None:
     candidate = Candidate.from_answer(text, entry_point)
     assert bool(candidate.unusable) == (candidate.source == text and candidate.fault() == candidate.unusable)

@@ -69,7 +69,7 @@ def extracted(answer: str, entry_point: str = "ModelNew") -> Extracted:
     """The module that an answer holds, by the rules above. It is parsed, never run."""
     if len(answer) > LONGEST:
         return Extracted(answer, f"the answer has {len(answer)} characters, {LONGEST} at most are read")
-    spoken = _after_thoughts(answer)
+    spoken = _with_plain_ends(_after_thoughts(answer))
     found = blocks(spoken)
     bare = not found
     found = found or [Block("", _before_thoughts(spoken), True)]
@@ -92,7 +92,7 @@ def blocks(text: str) -> list[Block]:
     found: list[Block] = []
     lines: list[str] | None = None
     fence, tag, indent = "", "", 0
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+    for line in _with_plain_ends(text).split("\n"):
         bare = line.lstrip(" \t")
         run = bare[: len(bare) - len(bare.lstrip(bare[0]))] if bare[:1] in ("`", "~") and bare else ""
         info = bare[len(run) :].strip()
@@ -110,6 +110,11 @@ def blocks(text: str) -> list[Block]:
     if lines is None:
         return found
     return [*found, Block(tag, _text(lines[:-1] if lines[-1:] == [""] else lines), False)]
+
+
+def _with_plain_ends(text: str) -> str:
+    """Lines as Python reads them, also where they stand in no block."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _text(lines: list[str]) -> str:
