@@ -157,3 +157,17 @@ def test_dense_chains_collapse_to_one_dim() -> None:
     dense = replace(program, operands=tuple(replace(o, strides=contiguous(program.shape)) for o in program.operands))
     assert collapsed(dense).shape == (360,)
     assert collapsed(program).shape == (3, 4, 30)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_numbers_that_differ_are_not_written_to_one_place(alike: bool) -> None:
+    """Rows may write the same number, as a moving mean of one channel is; others would be lost, or be added up."""
+    x = Operand("x", "float32", (3, 1))
+    written = Result("y", "float32", (0, 1), tensor("x"))
+    numbers = np.tile(np.arange(3.0), 4) if alike else np.arange(12.0)
+    program = Program("together", (4, 3), 1, (x,), (), (written,))
+    if alike:
+        assert evaluate_program(program, {"x": numbers})["y"].tolist() == [0.0, 1.0, 2.0]
+        return
+    with pytest.raises(ValueError, match="y: elements that differ are written to one place"):
+        evaluate_program(program, {"x": numbers})

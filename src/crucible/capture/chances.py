@@ -12,34 +12,40 @@ from typing import Any
 
 import torch
 
-_BELOW = {
+_COMPARISONS = {
     getattr(where, word.format(name)): getattr(operator, name)
     for name in ("lt", "le", "gt", "ge")
     for where, word in ((torch.Tensor, "__{}__"), (torch.Tensor, "{}"), (torch, "{}"))
 }
-"""Comparisons by what PyTorch calls."""
+"""What they compute, by what PyTorch calls."""
 
 
 class Chances:
-    """Numbers of [0, 1) that were drawn, and what is known of comparisons with them."""
+    """Numbers of [0, 1) that were drawn, and what is known of comparisons with them, as long as nobody writes to
+    either."""
 
     def __init__(self) -> None:
-        self._drawn: list[Any] = []
-        self._known: list[tuple[Any, bool]] = []
+        self._drawn: list[tuple[torch.Tensor, int]] = []
+        self._known: list[tuple[torch.Tensor, int, bool]] = []
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | None:
         """To `if`, where a call asks for the truth of a comparison that is known; else None."""
         if func is not torch.Tensor.__bool__:
             return None
-        return next((truth for compared, truth in self._known if compared is args[0]), None)
+        (asked,) = args
+        same = (truth for made, version, truth in self._known if made is asked and made._version == version)
+        return next(same, None)
 
     def note(self, func: Any, args: Sequence[Any], made: Any) -> None:
         """A call that was made, and its result."""
-        if func is torch.rand and isinstance(made, torch.Tensor):
-            self._drawn.append(made)
-        elif func in _BELOW and any(each is args[0] for each in self._drawn):
-            truth = _always(_BELOW[func], args[1])
-            self._known += [] if truth is None else [(made, truth)]
+        if func is torch.rand and made.numel() == 1:
+            self._drawn.append((made, made._version))
+        elif func in _COMPARISONS and len(args) == 2 and self._is_drawn(args[0]):
+            truth = _always(_COMPARISONS[func], args[1])
+            self._known += [] if truth is None else [(made, made._version, truth)]
+
+    def _is_drawn(self, asked: Any) -> bool:
+        return any(each is asked and each._version == version for each, version in self._drawn)
 
 
 def _always(compare: Any, other: Any) -> bool | None:

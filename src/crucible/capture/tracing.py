@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import torch
@@ -126,18 +125,20 @@ class _Outside:
 def _outputs(program: ExportedProgram, operations: Operations) -> tuple[tuple[str, ...], Any]:
     """Names of the values returned, and their nesting."""
     (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
-    names = [str(operations.value_of(item)) for item in returned if isinstance(item, fx.Node)]
+    names: list[str] = []
+    leaves: list[int | Fixed] = []
+    for item in returned:
+        name = operations.value_of(item) if isinstance(item, fx.Node) else None
+        if name is not None:
+            leaves.append(len(names))
+            names.append(name)
+        elif item is None or isinstance(item, bool | int | float | str):
+            leaves.append(Fixed(item))
+        else:
+            raise refusal("", f"it returns {item!r} beside tensors", RETURNABLE)
     if not names:
         raise refusal("", "it returns no tensor", RETURNABLE)
-    place = count()
-    leaves = [next(place) if isinstance(item, fx.Node) else _fixed(item) for item in returned]
     return tuple(names), _plain(pytree.tree_unflatten(leaves, program.call_spec.out_spec))
-
-
-def _fixed(item: Any) -> Fixed:
-    if item is None or isinstance(item, bool | int | float | str):
-        return Fixed(item)
-    raise refusal("", f"it returns a {type(item).__name__} beside tensors", RETURNABLE)
 
 
 def _plain(nested: Any) -> Any:

@@ -45,7 +45,7 @@ Rule = Callable[[Maker, Reduced, Operation], str | None]
 def fold(graph: Graph, machine: Machine = H200) -> Folded:
     """The graph, rewritten until nothing is left to rewrite."""
     work = Rewriting(graph, machine)
-    for operation in graph.operations:  # a loop has hundreds, and what follows begins anew with each rewrite
+    for operation in graph.operations:  # first, for the rules that follow are for what cells come to
         work.begin(operation)
         cell(work, operation)
     while _rewritten_once_over(work):

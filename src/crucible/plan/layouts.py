@@ -8,7 +8,7 @@ them before and after each product, forward and twice backward: 2-d convolutions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -171,8 +171,10 @@ def same(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool
     return all(size < 2 or a == b for size, a, b in zip(shape, one, other, strict=True))
 
 
-def renamed(operation: Operation, names: dict[str, str]) -> Operation:
-    """Reading other tensors."""
+def renamed(operation: Operation, names: Mapping[str, str]) -> Operation:
+    """Reading other tensors; the same object where it reads none of those."""
+    if names.keys().isdisjoint(operation.inputs):
+        return operation
 
     def new(argument: Argument) -> Argument:
         if isinstance(argument, Ref):

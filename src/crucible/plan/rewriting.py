@@ -174,7 +174,7 @@ class Rewriting:
         """Each operation of those names by others, which give its values, or are read by other `names`; an empty note
         says nothing."""
         exchanged = [new for each in self.graph.operations for new in operations.get(each.name, (each,))]
-        self._rebuild([_reading(each, names) for each in exchanged] if names else exchanged)
+        self._rebuild([renamed(each, names or {}) for each in exchanged])
         self._made = []
         if note and note not in self.notes:
             self.notes.append(note)
@@ -205,17 +205,13 @@ class Rewriting:
         self.values = {**self.values, **self.graph.values}
 
     def _change(self, graph: Graph) -> None:
+        """Takes another graph; what is known of the operations in front of the change stays."""
         before, self.graph = self.graph.operations, graph
         alike = zip(before, graph.operations, strict=False)
         self.unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], alike))
         self.enclosed = min(self.enclosed, self.unchanged)
         known = (output.name for each in before[: self.enclosed] for output in each.outputs)
         self.intervals = {name: self.intervals[name] for name in known}
-
-
-def _reading(operation: Operation, names: Mapping[str, str]) -> Operation:
-    """With other names for what it reads; the same object where it reads none of those."""
-    return operation if names.keys().isdisjoint(operation.inputs) else renamed(operation, dict(names))
 
 
 def _names(argument: Argument) -> Iterator[str]:

@@ -63,8 +63,10 @@ def _stored(program: Program, result: Result, value: Array) -> Array:
     places, value = np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(value, shape).reshape(-1)
     if result.sums:
         np.add.at(storage, places, value)
-    else:
-        storage[places] = value  # rows that write one number write the same one
+        return storage
+    storage[places] = value
+    if not np.array_equal(storage[places], value, equal_nan=True):
+        raise ValueError(f"{result.name}: elements that differ are written to one place, and its `sums` is False")
     return storage
 
 
