@@ -66,6 +66,15 @@ class Shared:
     KB that a block has."""
     per_warp: bool = False
     """Whether every warp has its own, which no other one reads or writes."""
+    over: tuple[Shared, int] | None = None
+    """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other."""
+    by_one: bool = False
+    """Whether each number is one thread's alone, from one barrier to the next: which one it is, the meaning holds."""
+
+    @property
+    def base(self) -> Shared:
+        """The array whose memory it is."""
+        return self.over[0] if self.over else self
 
     @property
     def sizes(self) -> tuple[int, ...]:
