@@ -349,7 +349,7 @@ class _Run(Places):
             first = what.over[1] // ir.ITEM_BYTES[what.base.dtype]
             own = words[:, first : first + what.bytes // ir.ITEM_BYTES[what.base.dtype]]
             own[:] = np.nan
-            self.shared[what] = np.reshape(own, (len(self.blocks), *what.sizes), copy=False)
+            self.shared[what] = own.reshape(len(self.blocks), *what.sizes)  # the same memory: one dim is split
             return
         warps = (self.kernel.threads // WARP,) if what.per_warp else ()
         self.shared[what] = np.full((len(self.blocks), *warps, *what.sizes), np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crucible.kernel import nodes as ir
+from crucible.kernel.index import terms
 from crucible.kernel.memory import memory
 from crucible.print import sliding
 from crucible.print.words import TYPES, Words
@@ -41,22 +42,32 @@ def async_copy(words: Words, node: ir.AsyncCopy) -> list[str]:
         return [f"cp_async_unit(&{words.units(node.to)}, &{words.units(node.source, 'const ')});"]
     of = node.source.of
     elsewhere = words.names.of(of.of if isinstance(of, ir.Pointer) else of)
-    test, place = words.condition(node.guard) or "true", words.address(node.source)
+    test, place = words.condition(node.guard) or "true", _from(words, node.source)
     place = f"{test} ? {place} : {elsewhere}" if node.guard else place
     return [f"cp_async(&{words.spot(node.to)}, {place}, {test});"]
+
+
+def _from(words: Words, source: ir.Spot) -> str:
+    """Behind a pointer a place of several parts is one number: added one by one to 64 bits, a linear layer of 16
+    features takes 54 registers for 74, and 11 % longer (nvcc 13.0)."""
+    if isinstance(source, ir.Global) and isinstance(source.of, ir.Pointer) and len(terms(source.at)) > 1:
+        return f"{words.names.of(source.of)} + ({words.index(source.at)})"
+    return words.address(source)
 
 
 def turn(words: Words, node: ir.Turn) -> list[str]:
     of, names, lines = node.of, words.names, list[str]()
     if of.coming:
-        one, other = names.of(of.tiles[0]), names.of(of.coming[0])
+        exchanged = len(of.tiles) if of.each_turns else 1
+        lines.append("{  // what was coming is there")
         names.enter()
-        before = names.give(node, "before")
+        for tile, coming in zip(of.tiles[:exchanged], of.coming, strict=False):
+            one, other, before = names.of(tile), names.of(coming), names.give((node, tile), "before")
+            lines += [f"    unsigned* const {before} = {one};", f"    {one} = {other}, {other} = {before};"]
         names.leave()
-        lines = ["{  // what was coming is there", f"    unsigned* const {before} = {one};"]
-        lines += [f"    {one} = {other}, {other} = {before};", "}"]
+        lines.append("}")
         for tiles in (of.tiles, of.coming):
-            for tile, offset in zip(tiles[1:], of.offsets[1:], strict=False):
+            for tile, offset in zip(tiles[exchanged:], of.offsets[exchanged:], strict=False):
                 lines.append(f"{names.of(tile)} = {names.of(tiles[0])} + {offset // 4};")
     return [*lines, "cp_async_wait();"]
 

@@ -42,7 +42,8 @@ class Frame:
         self.weights, halo = (self._words(name) for name in ("weights", "halo"))
         coming = tuple(self._words(f"coming_{name}") for name in ("weights", "halo")) if tiling.ahead else ()
         stay = tiling.is_resident
-        self.turns = ir.Turns("turns", (halo,) if stay else (self.weights, halo), coming[1:] if stay else coming)
+        tiles, coming = ((halo,), coming[1:]) if stay else ((self.weights, halo), coming)
+        self.turns = ir.Turns("turns", tiles, coming, each_turns=True)
         self.halo = halo
         self.part_stride = Size("part_stride", self.scene.parts * tiling.channels)
         """From the parts of reductions that one item has to those of the next."""
