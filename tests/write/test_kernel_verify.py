@@ -16,6 +16,8 @@ from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
 from test_walk_meaning import EVERY as WALKS
 from test_walk_meaning import walking
+from test_warp_meaning import EVERY as WARPS
+from test_warp_meaning import multiplying
 from test_weight_gradient_meaning import CASES as GRADIENTS
 from test_weight_gradient_meaning import built, of_windows
 
@@ -25,7 +27,7 @@ from crucible.errors import KernelError
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Holds, Index, Listed, Number, Place, Size, Variable
+from crucible.kernel.index import ZERO, Compare, Holds, Index, Listed, Number, Place, Size, Smaller, Variable
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.backward import build_pool_backward
@@ -65,6 +67,10 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a weight's gradient": lambda: built(GRADIENTS["strided"]).kernels[0],
     "a weight's gradient of windows": lambda: of_windows("plane, source, 2x3, chosen").kernels[0],
     "a weight's gradient in halves": lambda: built(GRADIENTS["halves"]).kernels[0],
+    "a product by warps": lambda: multiplying(WARPS["ahead"]),
+    "a product by teams of warps": lambda: multiplying(WARPS["doubled"]),
+    "a product some steps at a time": lambda: multiplying(WARPS["staged"]),
+    "a product with sums": lambda: multiplying(WARPS["sums"]),
     "a walk along planes": lambda: walking(WALKS["bulk"]),
     "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
@@ -277,6 +283,25 @@ def of_the_next(node: ir.AsyncCopy) -> ir.Node:
     return replace(node, source=replace(node.source, at=node.source.at + 100_000))
 
 
+def of_two_words(node: ir.AsyncCopy) -> ir.Node:
+    return replace(node, words=2)
+
+
+def after_the_last(node: Any) -> ir.Node:
+    return replace(node, rows=replace(node.rows, at=(node.rows.at[0] + 100_000,)))
+
+
+def from_further(node: ir.LoadTiles) -> ir.Node:
+    return replace(node, source=replace(node.source, at=(node.source.at[0] + 2,)))
+
+
+def beside_what_it_is_over(node: ir.Declare) -> ir.Node:
+    what = node.what
+    if not isinstance(what, ir.Shared) or not what.over:
+        return node
+    return replace(node, what=replace(what, over=(what.base, what.base.bytes)))
+
+
 def after_all_came(node: ir.Own) -> ir.Node:
     return ir.Scope((ir.Sync(), node))
 
@@ -479,6 +504,23 @@ WRONG: dict[str, Change] = {
     "WarpMma: of another type": (
         "a weight's gradient in halves", ir.WarpMma, lambda node: replace(node, math="tf32"), 0, "by tf32 is not of",
     ),
+    "AsyncCopy: of two words": (
+        "a product by warps", ir.AsyncCopy, of_two_words, 0, "and copies are of one, or of 4 without a guard",
+    ),
+    "Turn: of a unit": ("a product some steps at a time", ir.Turn, left_out, 0, "weights is read before anything"),
+    "LoadTiles: between two units": ("a product by warps", ir.LoadTiles, from_further, 0, "from there are not aligned"),
+    "LoadTiles: by some": ("a product by warps", ir.LoadTiles, by_a_lane, 0, "a load of matrices stands under"),
+    "LoadTiles: before all came": ("a product by warps", ir.Sync, left_out, 0, "halo is read while others"),
+    "MultiplyTiles: of more than there is": (
+        "a product by teams of warps", ir.MultiplyTiles, after_the_last, 0, "weights is read or written at 101",
+    ),
+    "MultiplyTiles: by some": ("a product by teams of warps", ir.MultiplyTiles, by_a_lane, 0, "a product stands under"),
+    "Declare: beside what it is over": (
+        "a product by warps", ir.Declare, beside_what_it_is_over, -1, "are not in the place of halo",
+    ),
+    "Sync: before inputs give way to products": (
+        "a product by warps", ir.Sync, left_out, 1, "tile is written while others may still be reading it",
+    ),
     "Sync: before what others copied": ("a weight's gradient", ir.Sync, left_out, 0, "others may still be writing it"),
     "Sync: between two reductions": ("rows of a block", ir.Sync, left_out, 0, "others may still be reading it"),
     "Sync: before what others wrote": (
@@ -514,10 +556,25 @@ def test_a_block_has_only_so_much() -> None:
     assert any("2048 threads" in each for each in verify(replace(one, threads=2048)))
 
 
-def test_tiles_that_are_at_hand_lie_beside_nothing_that_a_launch_asks_for() -> None:
+def test_tiles_that_are_at_hand_lie_beside_no_others() -> None:
     one = kernel("a weight's gradient")
-    beside = ir.Declare(ir.Shared("beside", "float32", (Number(32),), at_launch=True))
-    assert any("lies where beside does" in each for each in verify(replace(one, body=(beside, *one.body))))
+    tile = ir.Shared("tile", "tf32", (Number(32),))
+    beside = ir.Declare(ir.Turns("others", (tile,)))
+    assert any("lies where others does" in each for each in verify(replace(one, body=(beside, *one.body))))
+
+
+def test_what_is_stored_over_another_array_takes_its_place() -> None:
+    """What the other had is gone, and is not read again; nor is it written over while others may still write it."""
+    base = ir.Shared("base", "float32", (Number(128),))
+    over = ir.Shared("over", "float32", (Number(128),), at_launch=True, over=(base, 0))
+    value, k = ir.Element(ir.Fragment("value", "float32")), Builder()
+    thread = Place("thread", 128)
+    k.add(ir.Declare(base), ir.Declare(over), ir.Declare((value.of,), "sum"))
+    k.add(ir.Store(value, ir.InShared(base, (thread,))), ir.Store(value, ir.InShared(over, (thread,))), ir.Sync())
+    k.add(ir.Load(value, ir.InShared(base, (thread,))))
+    found = verify(ir.Kernel("over", (), (), 1, 128, "int", k.body))
+    assert any("over is written where others may still be writing base" in each for each in found)
+    assert any("base is read before anything is in it" in each for each in found)
 
 
 def test_a_block_that_waits_for_threads_that_are_done_is_seen() -> None:
@@ -570,3 +627,14 @@ def test_lanes_that_go_on_by_more_than_there_are_of_them_end_within_the_last_rou
 def test_convolutions_of_odd_width_are_written(width: int) -> None:
     conv = torch.nn.Conv2d(32, 64, 3, padding=1)
     emit(fuse(trace(conv, [torch.empty(2, 32, 147, width)])), "convolution")
+
+
+def test_packs_below_an_end_that_they_divide_end_there() -> None:
+    """Of runs of 16 numbers, the last of 12, packs of four: below the end is four below it."""
+    block, k, x = Place("block", 100), Builder(), ir.Tensor("x", "float32", "read", 1596)
+    left = k.let("left", Smaller(Number(16), Number(1596) - block * 16), "int")
+    i = k.let("i", Place("thread", 128) * 4, "int")
+    pack = ir.Element(ir.Fragment("pack", "float32", (Number(4),), packed=True))
+    with k.when((Compare("<", i, left),)):
+        k.add(ir.Load(pack, ir.Global(x, block * 16 + i), declares=True))
+    assert verify(ir.Kernel("packs", (x,), (), 100, 128, "int", k.body)) == ()

@@ -47,7 +47,7 @@ def test_every_vector_of_a_row_is_taken_once(
         sharing = shared(case, tiling, *hands)
         assert sorted(taken(sharing)) == list(range(sharing.laid.vectors))
         assert 32 % sharing.lanes == 0
-        words = sum(each.words for each in sharing.each.values())
+        words = sharing.words
         assert sharing.together == 1 or words * sharing.together <= MOST_WORDS[tiling.blocks - 1] or not words
         if sharing.scene.sums:
             assert sharing.rows * sharing.lanes % sharing.threads == 0 or sharing.lanes == 32

@@ -68,6 +68,15 @@ class Builder:
         self.add(ir.For(variable, ZERO, count, ONE, tuple(body), unrolled))
 
     @contextmanager
+    def several(self, name: str, count: Index) -> Iterator[Index]:
+        """The same, and of a single round no loop, whatever others keep."""
+        if value_of(count) == 1:
+            yield ZERO
+            return
+        with self.unrolled(name, count) as index:
+            yield index
+
+    @contextmanager
     def loop(
         self, name: str, start: Index, stop: Index, step: Index = ONE, type: Literal["index", "int"] = "index",
         together: int = 0,

@@ -29,13 +29,15 @@ from crucible.kernel.tensor_cores import (
     matrices,
     multiplied,
     nearest,
+    reinterpreted,
     turned,
     warp_multiplied,
 )
-from crucible.kernel.whereabouts import Array, OutOfBounds, Places, Waits
+from crucible.kernel.tiles import steps
+from crucible.kernel.whereabouts import Array, OutOfBounds, Places, Raced, Waits
 from crucible.write.evaluate import evaluate
 
-__all__ = ["OutOfBounds", "Stuck", "run"]
+__all__ = ["OutOfBounds", "Raced", "Stuck", "run"]
 
 _START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
 _STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -84,7 +86,8 @@ class _Run(Places):
 
     @node.register
     def _(self, node: ir.Sync) -> None:
-        pass
+        if node.of == "block":
+            self.touched.clear()
 
     @node.register
     def _(self, node: ir.Let) -> None:
@@ -93,8 +96,7 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Declare) -> None:
         if isinstance(node.what, ir.Shared):
-            warps = (self.kernel.threads // WARP,) if node.what.per_warp else ()
-            self.shared[node.what] = np.full((len(self.blocks), *warps, *node.what.sizes), np.nan)
+            self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
             self.rings[node.what] = Ring(node.what)
         elif isinstance(node.what, ir.Turns):
@@ -293,12 +295,13 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.AsyncCopy) -> None:
         who = self.condition(node.guard)
-        source, at = self.places(node.source, who, 0)
-        value = np.zeros(self.shape)
-        value[who] = source[at]
-        memory, to = self.places(node.to, self.active, 0)
-        memory[to] = value[self.active]
-        self.copied[node.to.tile][to] = np.nonzero(self.active)[1]
+        for more in range(node.words):
+            source, at = self.places(node.source, who, more)
+            value = np.zeros(self.shape)
+            (value[who],) = reinterpreted([source[at]], node.source.dtype, node.to.dtype)
+            memory, to = self.places(node.to, self.active, more)
+            memory[to] = value[self.active]
+            self.copied[node.to.tile][to] = np.nonzero(self.active)[1]
 
     @node.register
     def _(self, node: ir.Turn) -> None:
@@ -328,12 +331,28 @@ class _Run(Places):
         )
         self._set(node.into, sums + warp_multiplied(rows, columns, node.math), False)
 
+    @node.register(ir.LoadTiles | ir.MultiplyTiles)
+    def _(self, node: ir.LoadTiles | ir.MultiplyTiles) -> Waits:
+        yield from self.body(steps(node))
+
     @node.register
     def _(self, node: ir.Promote) -> None:
         ends = self.holds((Compare("==", node.round % node.every, Number(node.every - 1)),))
         into = self.registers[node.into]
         takes = self.active & (ends | self.holds(node.is_last))
         self.registers[node.into] = np.where(takes, into + self.registers[node.value], into)
+
+    def _share(self, what: ir.Shared) -> None:
+        """Nothing is in it; in the place of another array it takes what that had."""
+        if what.over:
+            words = self.shared[what.base].reshape(len(self.blocks), -1)
+            first = what.over[1] // ir.ITEM_BYTES[what.base.dtype]
+            own = words[:, first : first + what.bytes // ir.ITEM_BYTES[what.base.dtype]]
+            own[:] = np.nan
+            self.shared[what] = own.reshape(len(self.blocks), *what.sizes)  # the same memory: one dim is split
+            return
+        warps = (self.kernel.threads // WARP,) if what.per_warp else ()
+        self.shared[what] = np.full((len(self.blocks), *warps, *what.sizes), np.nan)
 
     def _set(self, into: ir.Element, value: Array, declares: bool) -> None:
         if declares:

@@ -47,7 +47,9 @@ def _declared(kernel: ir.Kernel) -> list[tuple[Asked, int]]:
     bodies += [(role.body, role.threads) for each in kernel.body if isinstance(each, ir.Roles) for role in each.roles]
     for body, threads in bodies:
         for each in (node.what for node in body if isinstance(node, ir.Declare)):
-            if isinstance(each, ir.Pipeline | ir.Turns) or (isinstance(each, ir.Shared) and each.at_launch):
+            if isinstance(each, ir.Pipeline | ir.Turns) or (
+                isinstance(each, ir.Shared) and each.at_launch and not each.over
+            ):
                 found.append((each, threads))
     return found
 

@@ -26,13 +26,13 @@ from crucible.kernel.places import (
     Turns,
 )
 from crucible.kernel.sliding import Bring, Brought, Copy, Describe, Product, Products, Slide, Vacant
-from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, Own, Turn, WarpMma
+from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Describe", "Element", "Fragment", "Global", "Held",
-    "InShared", "LoadMatrix", "Matrix", "Own", "Pipeline", "Pointer", "Product", "Products", "Shared", "Slide", "Spot",
-    "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
+    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Describe", "Element", "Fragment", "Global",
+    "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product",
+    "Products", "Shared", "Slide", "Spot", "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -71,6 +71,9 @@ class For:
     """All rounds stand in the code; then ends are constants."""
     together: int = 0
     """Else so many of them, one behind the other; as many as the compiler thinks where that is 0."""
+    is_hidden: bool = False
+    """Whether the compiler does not know which round it is. Where what threads hold goes from one round to the next,
+    nvcc 13.0 else writes all rounds out, whatever `together` says: four times 1700 instructions."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,7 @@ Node: TypeAlias = (
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Vacant | Slide | Bring | Brought | Copy | Describe | Products | Product
-    | AsyncCopy | Turn | Own | LoadMatrix | WarpMma
+    | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]

@@ -66,6 +66,15 @@ class Shared:
     KB that a block has."""
     per_warp: bool = False
     """Whether every warp has its own, which no other one reads or writes."""
+    over: tuple[Shared, int] | None = None
+    """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other."""
+    by_one: bool = False
+    """Whether each number is one thread's alone, from one barrier to the next: which one it is, the meaning holds."""
+
+    @property
+    def base(self) -> Shared:
+        """The array whose memory it is."""
+        return self.over[0] if self.over else self
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -231,6 +240,9 @@ class Turns:
     """What lies one behind the other, each of words, of one dim, and of whole sixteens of bytes."""
     coming: tuple[Shared, ...] = ()
     """Alike."""
+    each_turns: bool = False
+    """Whether each tile's pointer is exchanged, not the first alone, from which the others follow. What nvcc 13.0 makes
+    of the latter holds less in registers: a 2-d convolution of 5 x 5 taps takes 70 for 80, and 6 % longer."""
 
     @property
     def into(self) -> tuple[Shared, ...]:

@@ -38,6 +38,8 @@ WARPS = "warps"
 """What a condition differs between that all lanes of a warp agree on."""
 
 
+UNIT = 16
+"""Bytes by which memory is shared out."""
 MOST_VALUES = 64
 """That are looked at one after the other."""
 
@@ -90,6 +92,8 @@ class Reader:
         """Why not all threads of the block are here."""
         self.uneven: set[Index] = set()
         """Variables of loops that begin elsewhere for other threads."""
+        self.uneven_lanes: set[Index] = set()
+        """Those that do so for other lanes of a warp."""
         self.last: ir.Node | None = None
         """What a loop's round ends with."""
         self.done: list[Index] = []
@@ -226,7 +230,7 @@ class Reader:
         """Where it lies when a sum of which a condition says something is taken as one."""
         found, rest = Range(0, 0), self.here.linear(index)
         for known, range_ in self.ranges.items():
-            if isinstance(known, Binary) and known.sign in "+*":
+            if isinstance(known, Binary) and known.sign in "+-*":
                 of = dict(self.here.linear(known))
                 constant = of.pop(ONE, 0)
                 times = {rest.get(atom, 0) / factor for atom, factor in of.items()}
@@ -292,7 +296,7 @@ class Reader:
         """Whether it is not the same for all threads of a block, or for all lanes of a warp."""
         return any(
             (isinstance(each, Place) and each.of == "thread")
-            or each in self.uneven
+            or each in (self.uneven_lanes if in_warps else self.uneven)
             or (isinstance(each, ir.Held) and each.of.of not in self.alike)
             for each in self.places(index, in_warps)
         )
@@ -334,6 +338,12 @@ class Reader:
         sides = [side for each in condition for side in (each.left, each.right) if self.differs(side)]
         between = "threads" if any(self.differs(side, in_warps=True) for side in sides) else WARPS
         return f"under a condition that differs between {between}" if sides else ""
+
+    def apart_by(self, ends: Sequence[Index]) -> str:
+        """Why threads are apart in a loop."""
+        if any(self.differs(each, in_warps=True) for each in ends):
+            return "in a loop of which threads take a different number of rounds"
+        return f"in a loop of which the rounds differ between {WARPS}" if any(map(self.differs, ends)) else ""
 
     # places
 
@@ -419,8 +429,23 @@ class Reader:
         places.append(spot.place)
         return spot.tile.per_warp and all(a or b for a, b in zip(apart, alike, strict=True))
 
+    def over(self, tile: ir.Shared, base: ir.Shared, begin: int) -> None:
+        """An array in the place of another one."""
+        self.known(base)
+        self.filled.discard(tile)
+        if not tile.at_launch or tile.per_warp or base.over or begin % UNIT or begin + tile.bytes > base.bytes:
+            self.say(f"{tile.name}: {tile.bytes} bytes from {begin} on are not in the place of {base.name}")
+
+    def taken(self, tile: ir.Shared) -> None:
+        """What is stored there takes the place of what an array over it, or below it, had."""
+        gone = {each for each in self.filled if isinstance(each, ir.Shared) and each is not tile}
+        gone = {each for each in gone if each is tile.base or (each.base is tile and each.over)}
+        if gone and tile.base in self.written:
+            self.say(f"{tile.name} is written where others may still be writing {tile.base.name}: a Sync is missing")
+        self.filled -= gone
+
     def not_while(self, shared: ir.Shared, who: set[ir.Shared], words: str) -> None:
-        if shared in who:
+        if shared.base in who:
             self.say(f"{shared.name} is {words}: a Sync is missing")
 
     def changes(self, *elements: ir.Element) -> None:

@@ -129,12 +129,14 @@ def _of_threads(made: Array, count: int) -> Array:
 
 def reinterpreted(values: Sequence[Array], given: str, wanted: str) -> list[Array]:
     """Elements that lie one behind the other as those of another type, by their bits."""
-    if given == wanted:
+    if given == wanted or (given, wanted) in (("float32", "tf32"), ("float32", "word")):
         return list(values)
     words = np.stack(values, axis=-1).astype(np.int64).astype(np.uint32)
     if given != "int32":
         raise TypeError(f"{given} is copied as {wanted}: only words are")
-    if wanted == "float16":
+    if wanted == "halves":
+        found = words
+    elif wanted == "float16":
         found = words.view(np.float16)
     elif wanted == "bfloat16":
         found = (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -18,6 +18,7 @@ from crucible.kernel import verify_warps as warps
 from crucible.kernel.index import Compare, Holds, Range
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
+from crucible.kernel.tiles import steps
 
 MOST_THREADS, WARP = 1024, 32
 UNIT = 16
@@ -94,6 +95,8 @@ class _Verifier(Reader):
         if isinstance(node.what, ir.Turns):
             warps.turns(self, node.what, self.static)
             return
+        if isinstance(node.what, ir.Shared) and node.what.over:
+            self.over(node.what, *node.what.over)
         for each in node.what if isinstance(node.what, tuple) else (node.what,):
             self.declare(each)
             if isinstance(each, ir.Fragment) and node.start:
@@ -112,15 +115,12 @@ class _Verifier(Reader):
             self.say(f"a loop over {node.variable.name} goes on by {step.low}")
             return
         found = Range(start.low, _last(start, stop, step), math.gcd(start.step, step.low))
-        if self.differs(node.start):
-            self.uneven.add(node.variable)
-        differ = any(map(self.differs, (node.start, node.stop, node.step))) and not _are_as_many(start, stop, step)
-        apart = "in a loop of which threads take a different number of rounds" if differ else ""
+        for known, in_warps in ((self.uneven, False), (self.uneven_lanes, True)):
+            known |= {node.variable} if self.differs(node.start, in_warps) else set()
+        apart = "" if _are_as_many(start, stop, step) else self.apart_by((node.start, node.stop, node.step))
         with self.inside({node.variable: found}, apart, (Compare("<", node.variable, node.stop),)):
             for _ in range(2 if start.low + step.low < stop.high else 1):  # what a round leaves meets the next one
-                for each in node.body:
-                    self.last = node.body[-1]
-                    self.node(each)
+                self.round(node.body)
 
     @node.register
     def _(self, node: ir.If) -> None:
@@ -131,7 +131,13 @@ class _Verifier(Reader):
         if never or any(each.is_empty for each in known.values()):
             return
         with self.inside(known, self.why_apart(node.condition), node.condition):
-            self.body(node.body)
+            (self.round if node.is_rest else self.body)(node.body)
+
+    def round(self, body: ir.Body) -> None:
+        """A loop's, or the rest of one."""
+        for each in body:
+            self.last = body[-1]
+            self.node(each)
 
     @node.register
     def _(self, node: ir.Scope) -> None:
@@ -231,10 +237,12 @@ class _Verifier(Reader):
             self.say(f"{tile.name} is read before anything is in it")
         warps.touched(self, tile)
         sliding.touched_beside(self, tile)
+        if tile.by_one:
+            return
         if tile not in self.copies.own and not self.is_own(spot):
             self.not_while(tile, self.written, "read while others may still be writing it")
         if tile not in self.copies.own:
-            self.read.add(tile)
+            self.read.add(tile.base)
 
     @node.register
     def _(self, node: ir.Store) -> None:
@@ -256,10 +264,13 @@ class _Verifier(Reader):
         tile = spot.tile
         warps.touched(self, tile)
         sliding.touched_beside(self, tile)
+        self.taken(tile)
+        self.filled.add(tile)
+        if tile.by_one:
+            return
         if not self.is_own(spot):
             self.not_while(tile, self.read, "written while others may still be reading it")
-        self.written.add(tile)
-        self.filled.add(tile)
+        self.written.add(tile.base)
         self.copies.unrounded.discard(tile)
 
     @node.register
@@ -367,6 +378,10 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.WarpMma) -> None:
         warps.mma(self, node)
+
+    @node.register(ir.LoadTiles | ir.MultiplyTiles)
+    def _(self, node: ir.LoadTiles | ir.MultiplyTiles) -> None:
+        self.body(steps(node))
 
     @node.register
     def _(self, node: ir.Sync) -> None:

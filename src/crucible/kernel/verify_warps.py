@@ -12,6 +12,8 @@ from crucible.kernel.verify_warpgroups import CORE_BYTES, MOST_STAGES_BYTES
 
 ROW = 4
 """Words of a matrix's row."""
+UNIT = 4
+"""Words of sixteen bytes."""
 
 
 def turns(reader: Reader, made: ir.Turns, static: int) -> None:
@@ -19,9 +21,9 @@ def turns(reader: Reader, made: ir.Turns, static: int) -> None:
     asked = memory(reader.kernel)
     if asked.bytes + static > MOST_STAGES_BYTES:
         reader.say(f"shared memory: {asked.bytes + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
-    if len(asked.begins) > 1:  # they are printed from where that begins
-        others = ", ".join(each.name for each in asked.begins if each is not made)
-        reader.say(f"{made.name} lies where {others} does: a launch asks for nothing beside it")
+    others = [each for each in asked.begins if each is not made and not isinstance(each, ir.Shared)]
+    if others:  # they are printed from where that begins
+        reader.say(f"{made.name} lies where {', '.join(each.name for each in others)} does: of such there is one")
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into {made.name}, within {CORE_BYTES}")
@@ -34,16 +36,21 @@ def turns(reader: Reader, made: ir.Turns, static: int) -> None:
 
 def async_copy(reader: Reader, node: ir.AsyncCopy) -> None:
     tile = node.to.tile
-    reader.spot(node.to, 1)
-    reader.spot(node.source, 1, node.guard)
+    reader.spot(node.to, node.words)
+    reader.spot(node.source, node.words, node.guard)
+    if node.words not in (1, UNIT) or (node.words == UNIT and node.guard):
+        reader.say(
+            f"{tile.name} is copied to by {node.words} words, and copies are of one, or of {UNIT} without a guard"
+        )
     if tile not in reader.copies.into:
         reader.say(f"{tile.name} is copied to, and copies go elsewhere")
     if ir.ITEM_BYTES[tile.dtype] != 4 or ir.ITEM_BYTES[node.source.dtype] != 4:
         reader.say(f"{tile.name} is copied to from {node.source.dtype}, and copies are of whole words as they are")
     reader.not_while(tile, reader.read, "written while others may still be reading it")
+    reader.taken(tile)
     reader.filled.add(tile)
     reader.copies.asked.add(tile)
-    if tile.dtype == "tf32":
+    if tile.dtype == "tf32" and node.source.dtype != "int32":  # of those the bits are chosen
         reader.copies.unrounded.add(tile)
 
 
@@ -61,7 +68,7 @@ def turn(reader: Reader, node: ir.Turn) -> None:
         known.clear()
         known |= new
     filled = {tile for tile, other in swapped.items() if other in reader.filled}
-    reader.filled -= set(swapped)
+    reader.filled -= {each for each in reader.filled if isinstance(each, ir.Shared) and each.base in swapped}
     reader.filled |= filled
 
 
@@ -78,7 +85,7 @@ def own(reader: Reader, node: ir.Own) -> None:
 
 def touched(reader: Reader, tile: ir.Shared) -> None:
     """What was copied has come."""
-    if tile in reader.copies.asked:
+    if tile.base in reader.copies.asked:
         reader.say(f"{tile.name} is touched while copies to it may be on their way: a Turn is missing")
 
 
@@ -91,7 +98,7 @@ def rounded(reader: Reader, tile: ir.Shared) -> None:
 
 
 def load_matrix(reader: Reader, node: ir.LoadMatrix) -> None:
-    reader.together("a load of matrices")
+    reader.warp_together("a load of matrices")
     reader.spot(node.source, ROW)
     rounded(reader, node.source.tile)
     reader.put(node.into, declares=False)
@@ -103,7 +110,7 @@ def load_matrix(reader: Reader, node: ir.LoadMatrix) -> None:
 
 
 def mma(reader: Reader, node: ir.WarpMma) -> None:
-    reader.together("a product")
+    reader.warp_together("a product")
     for each in (replace(node.into, at=(*node.into.at, ZERO)), node.rows, node.columns):
         reader.element(each, is_read=True)
     reader.changes(node.into)

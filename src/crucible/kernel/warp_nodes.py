@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from crucible.kernel.index import Condition
+from crucible.kernel.index import Condition, Range
 from crucible.kernel.places import Element, Global, InShared, Shared, Turns
 
 
@@ -17,6 +17,8 @@ class AsyncCopy:
     to: InShared
     source: Global
     guard: Condition = ()
+    words: int = 1
+    """Or a unit of four, of sixteen bytes, from words as they are packed: without a guard."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,32 @@ class WarpMma:
     columns: Element
     math: Literal["tf32", "fp32", "fp16", "bf16"]
     """`fp32` is three products of TF32, which are added up before they are added."""
+
+
+@dataclass(frozen=True)
+class LoadTiles:
+    """Columns for products, eight to a tile: of two tiles at once four matrices, so far behind `source` as each lane's
+    `places` say. It stands for `tiles.steps`; text calls a function."""
+
+    into: Element
+    """[tile], packs of two."""
+    source: InShared
+    places: Element
+    """[two tiles]"""
+    reach: Range
+    """Where places lie."""
+
+
+@dataclass(frozen=True)
+class MultiplyTiles:
+    """Products of tiles of 16 rows, 128 words each as lanes take them, and tiles of columns; the same of it."""
+
+    into: Element
+    """[tile of rows][tile of columns], four sums."""
+    rows: InShared
+    columns: Element
+    """[tile], packs of two."""
+    math: Literal["tf32", "fp32", "fp16", "bf16"]
 
 
 HELD = {"tf32": "tf32", "fp32": "word", "fp16": "halves", "bf16": "halves"}

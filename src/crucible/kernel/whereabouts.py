@@ -46,6 +46,10 @@ class OutOfBounds(IndexError):
     """A thread reads or writes what is not there."""
 
 
+class Raced(RuntimeError):
+    """Two threads touch a number that is one thread's alone, and no barrier is between them."""
+
+
 class Places:
     """Some blocks of a kernel at once; where roles wait for each other, one."""
 
@@ -69,6 +73,8 @@ class Places:
         """Units of sixteen bytes, and where one begins among them."""
         self.copied: dict[ir.Shared, Array] = {}
         """Which thread copied each word."""
+        self.touched: dict[ir.Shared, Array] = {}
+        """Which thread touched each number since the last barrier, of arrays where only one may."""
         self.own: tuple[ir.Shared, ...] = ()
         """Tiles of which a thread touches what it copied."""
 
@@ -146,4 +152,15 @@ class Places:
         blocks, threads = np.nonzero(who)
         if spot.tile in self.own and (self.copied[spot.tile][(blocks, *at)] != threads).any():
             raise OutOfBounds(f"{name}: a thread touches what another one copied")
+        if spot.tile.by_one:
+            self._touch(spot.tile, (blocks, *at), threads)
         return memory, (blocks, threads // WARP, *at) if spot.tile.per_warp else (blocks, *at)
+
+    def _touch(self, tile: ir.Shared, at: tuple[Array, ...], threads: Array) -> None:
+        """By one thread each."""
+        who = self.touched.setdefault(tile, np.full(self.shared[tile].shape, -1))
+        if ((who[at] >= 0) & (who[at] != threads)).any():
+            raise Raced(f"{tile.name}: two threads touch what is one's alone")
+        who[at] = threads
+        if (who[at] != threads).any():
+            raise Raced(f"{tile.name}: two threads touch what is one's alone, at once")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import singledispatchmethod
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ONE, OPPOSITE, Condition, Table, value_of
+from crucible.kernel.index import ONE, OPPOSITE, Condition, Index, Number, Table, Variable, value_of
 from crucible.kernel.verify import check
 from crucible.print import sliding, warpgroups, warps
 from crucible.print.functions import preamble
@@ -102,8 +102,10 @@ class _Printer(Words):
     def body(self, body: Sequence[ir.Node]) -> list[str]:
         found: list[str] = []
         breaks = self.kernel.index in ("int", "long long")  # what goes by unsigned is on record as it is
-        for node in body:
+        for before, node in zip((None, *body), body, strict=False):
             lines = self.lines(node)
+            if _excludes(before, node):
+                lines[0] = f"else {lines[0]}"
             found += (
                 [part for line in lines for part in _broken(line)] if breaks and isinstance(node, _MOVES) else lines
             )
@@ -122,7 +124,7 @@ class _Printer(Words):
     def _(self, node: ir.Declare) -> list[str]:
         what = node.what
         if isinstance(what, ir.Shared) and what.at_launch:
-            return warpgroups.array(self, what)
+            return (warps.over if what.over else warpgroups.array)(self, what)
         if isinstance(what, ir.Shared):
             shape = "".join(f"[{self.index(each)}]" for each in what.shape)
             note = f"  // {what.note}" if what.note else ""
@@ -141,7 +143,7 @@ class _Printer(Words):
 
     @staticmethod
     def _start(fragment: ir.Fragment, kind: str) -> str:
-        if kind == "sum" and fragment.elements > MANY:
+        if kind == "sum" and fragment.elements >= MANY:
             return "{}"
         value = START[kind][fragment.dtype]
         return f"{{{', '.join([value] * fragment.elements)}}}" if fragment.shape else value
@@ -154,7 +156,10 @@ class _Printer(Words):
         set_ = self.begun(node.variable)
         name = self.names.of(node.variable)
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
-        lines = self.inside(f"for ({set_} = {start}; {name} < {stop}; {on})", node.body)
+        head = f"for ({set_} = {start}; {name} < {stop}; {on})"
+        lines = self.inside(head, node.body)
+        if node.is_hidden:
+            lines.insert(1, f'    asm volatile("" : "+r"({name}));  // so that rounds are not written out one by one')
         if not node.unrolled:
             return [*([f"#pragma unroll {node.together}"] if node.together else []), *lines]
         return ["#pragma unroll", *lines]
@@ -346,9 +351,30 @@ class _Printer(Words):
         return warps.mma(self, node)
 
     @lines.register
+    def _(self, node: ir.LoadTiles) -> list[str]:
+        return warps.load_tiles(self, node)
+
+    @lines.register
+    def _(self, node: ir.MultiplyTiles) -> list[str]:
+        return warps.multiply_tiles(self, node)
+
+    @lines.register
     def _(self, node: ir.Sync) -> list[str]:
         call = "__syncthreads" if node.of == "block" else "__syncwarp"
         return [f"{call}();{f'  // {node.note}' if node.note else ''}"]
+
+
+def _excludes(one: ir.Node | None, other: ir.Node) -> bool:
+    """Whether of two conditions, one behind the other, one holds at most: that a variable is this number, or that."""
+    if not isinstance(one, ir.If) or not isinstance(other, ir.If) or len(one.condition + other.condition) != 2:
+        return False
+    (first,), (second,) = one.condition, other.condition
+    alike = first.sign == second.sign == "==" and isinstance(first.left, Variable) and first.left is second.left
+    return alike and _differ(first.right, second.right)
+
+
+def _differ(one: Index, other: Index) -> bool:
+    return isinstance(one, Number) and isinstance(other, Number) and one != other
 
 
 def _broken(line: str) -> list[str]:

@@ -23,6 +23,12 @@ __device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool i
                  :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
                  : "memory");
 }"""
+CP_ASYNC_UNIT = """\
+__device__ __forceinline__ void cp_async_unit(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}"""
 CP_ASYNC_WAIT = """\
 __device__ __forceinline__ void cp_async_wait() {  // for all of this thread
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -70,10 +76,33 @@ __device__ __forceinline__ void mma_fp32(float (&sum)[4], const Pack<unsigned, 4
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[i] += part[i];
 }"""
+LOAD_TILES = """\
+template <int tiles>
+__device__ __forceinline__ void load_tiles(Pack<unsigned, 2> (&b)[tiles], const unsigned* from,
+                                           const int (&place)[(tiles + 1) / 2]) {
+#pragma unroll
+    for (int j = 0; j < tiles; j += 2) {
+        const Pack<unsigned, 4> two = ldmatrix_x4(from + place[j / 2]);  // both halves of the depth, of two tiles
+        b[j] = {two.at[0], two.at[1]};
+        if (j + 1 < tiles) b[j + 1] = {two.at[2], two.at[3]};
+    }
+}"""
+_MULTIPLY_TILES = """\
+template <int rows, int columns>
+__device__ __forceinline__ void multiply_tiles_{name}(float (&sums)[rows][columns][4], const unsigned* from,
+                                                    const Pack<unsigned, 2> (&b)[columns]) {{
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {{
+        const Pack<unsigned, 4> a = *reinterpret_cast<const Pack<unsigned, 4>*>(from + i * 128);
+#pragma unroll
+        for (int j = 0; j < columns; ++j) mma_{name}(sums[i][j], a, b[j]);
+    }}
+}}"""
 HELPERS = {
     "rounded": ROUNDED,
     "raw": RAW,
     "cp_async": CP_ASYNC,
+    "cp_async_unit": CP_ASYNC_UNIT,
     "cp_async_wait": CP_ASYNC_WAIT,
     "ldmatrix_x4": LDMATRIX_X4,
     "ldmatrix_x2_trans": LDMATRIX_X2_TRANS,
@@ -81,5 +110,7 @@ HELPERS = {
     "mma_fp32": MMA_FP32,
     "mma_fp16": _MMA.format(name="fp16", depth=16, type="f16"),
     "mma_bf16": _MMA.format(name="bf16", depth=16, type="bf16"),
+    "load_tiles": LOAD_TILES,
+    **{f"multiply_tiles_{name}": _MULTIPLY_TILES.format(name=name) for name in ("tf32", "fp32", "fp16", "bf16")},
 }
 """By the word that calls for them."""

@@ -97,65 +97,6 @@ __device__ __forceinline__ unsigned rounded(
     return word;
 }
 
-struct Tf32 {  // what a word holds
-    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
-    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-    }
-};
-
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-template <int tiles>
-__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
-                                     unsigned (&b)[tiles][2]) {
-#pragma unroll
-    for (int j = 0; j + 1 < tiles; j += 2) {
-        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
-        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
-    }
-    if constexpr (tiles % 2) {
-        const uint4 one = load_matrix(halo + place[tiles / 2]);
-        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
-    }
-}
-
-template <typename Words, int m_tiles, int n_tiles>
-__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
-                                           float (&sums)[m_tiles][n_tiles][4]) {
-#pragma unroll
-    for (int i = 0; i < m_tiles; ++i) {
-        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
-#pragma unroll
-        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
-    }
-}
-
 template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
@@ -197,6 +138,29 @@ __device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
+template <int tiles>
+__device__ __forceinline__ void load_tiles(Pack<unsigned, 2> (&b)[tiles], const unsigned* from,
+                                           const int (&place)[(tiles + 1) / 2]) {
+#pragma unroll
+    for (int j = 0; j < tiles; j += 2) {
+        const Pack<unsigned, 4> two = ldmatrix_x4(
+            from + place[j / 2]);  // both halves of the depth, of two tiles
+        b[j] = {two.at[0], two.at[1]};
+        if (j + 1 < tiles) b[j + 1] = {two.at[2], two.at[3]};
+    }
+}
+
+template <int rows, int columns>
+__device__ __forceinline__ void multiply_tiles_tf32(float (&sums)[rows][columns][4], const unsigned* from,
+                                                    const Pack<unsigned, 2> (&b)[columns]) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+        const Pack<unsigned, 4> a = *reinterpret_cast<const Pack<unsigned, 4>*>(from + i * 128);
+#pragma unroll
+        for (int j = 0; j < columns; ++j) mma_tf32(sums[i][j], a, b[j]);
+    }
 }
 
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
@@ -371,221 +335,222 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_pack(
 // A block makes 16 channels of 8 phases at 1x3x5 positions; its inputs are in shared memory with their
 // halo, its weights stay there (71 KiB). The next inputs are loaded beside the multiplication.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
-        const float* __restrict__ avg_pool,
-        const int* __restrict__ conv_transpose3d_kernel_packed,
-        float* __restrict__ conv_transpose_product) {
+    const float* __restrict__ avg_pool,
+    const int* __restrict__ conv_transpose3d_kernel_packed,
+    float* __restrict__ conv_transpose_product) {
+    constexpr long long image_stride = 480;
+    constexpr long long conv_transpose_product_batch_stride = 7680;
+    constexpr int conv_transpose_product_channel_stride = 120;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 3456);
+    unsigned* coming_halo = halo + 2176;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int team = warp;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+        const int position = min((j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = (position / 15 * 24 + position / 5 % 3 * 6 + position % 5) * 4 + lane / 8 % 2 * 192;
     }
-    int spot[2];  // in the tile of products
+    int spot[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+        const int position = j * 8 + lane % 4 * 2;
+        spot[j] = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2;
     }
     const int part = blockIdx.x % 4;
     const int first_channel = part % 4 * 16;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_kernel_packed + part * 13824)[p];
+        const int* begin = conv_transpose3d_kernel_packed + part * 13824;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 4;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
+        const int n = block / 4;
         const int other = lane / 16 * 2;
-        const auto* origin = avg_pool + n * 480LL;
+        const float* origin = avg_pool + n * image_stride;
         for (int p = threadIdx.x; p < 48; p += 256) {
-            const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(
-                h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + h * 5 + w;
+            const int d = p / 24;
+            const int h = p / 6 % 4;
+            const int w = p % 6;
+            const bool inside =
+                static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const float* from = origin + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 8; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
+                unsigned* to = coming_halo + (u * 48 + p) * 4;
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 15) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 15) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 15) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 15) : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 2; item += 2) {
+    for (int item = block / 4; item < 2; item += 2) {
         const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
+        float sums[1][1][2][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 48; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 8; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 8; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 48 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 48 + p] = unit;
+                }
             }
         }
         __syncthreads();
         const int next = item + 2;
         if (next < 2) {
-            const int n = next;
-            const int box_d = 0;
-            const int box_h = 0;
-            const int box_w = 0;
+            const int n_2 = next;
             const int other = lane / 16 * 2;
-            const auto* origin = avg_pool + n * 480LL;
+            const float* origin = avg_pool + n_2 * image_stride;
             for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 1 && static_cast<unsigned>(
-                    h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + h * 5 + w;
+                const int d = p / 24;
+                const int h = p / 6 % 4;
+                const int w = p % 6;
+                const bool inside =
+                    static_cast<unsigned>(d) < 1 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(
+                        w) < 5;
+                const float* from = origin + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
+                    unsigned* to = coming_halo + (u * 48 + p) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 15) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 15) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 15) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 15) : origin, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 384;
+            Pack<unsigned, 2> b[2];
             if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 3328, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 3200, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 3072, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 2944, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2816, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 2688, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 2560, b);
+                load_tiles(b, at + 124, place);
+                multiply_tiles_tf32(sums[0], own + 2432, b);
             }
             else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1024, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 896, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 768, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 640, b);
             }
             else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1792, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 1664, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1536, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 1408, b);
             }
             else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 2304, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 2176, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2048, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 1920, b);
             }
             else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own, b);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1280, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1152, b);
             }
             else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 512, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 384, b);
             }
             else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 256, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 128, b);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
-            const auto& own = sums[0][0][j];
-            into[0] = own[0];
-            into[1088] = own[2];
-            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (j * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + lane / 4 * 136 + spot[j] + (team == 0 ? 71 : (team == 1 ? 11 : (
+                team == 2 ? 61 : (team == 3 ? 70 : (team == 4 ? 0 : (team == 5 ? 60 : (
+                team == 6 ? 10 : 1)))))));
+            into[0] = sums[0][0][j][0];
+            into[1088] = sums[0][0][j][2];
+            const int position = j * 8 + lane % 4 * 2 + 1;
             if (position >= 15) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[1088] = own[3];
+            const int far = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2 - spot[j];
+            float* into_2 = into + far;
+            into_2[0] = sums[0][0][j][1];
+            into_2[1088] = sums[0][0][j][3];
         }
         __syncthreads();
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
             const int channel = first_channel + r;
             const int c = channel;
-            const int first = lane % 16;
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                const int v = first + j * 16;
+                const int v = lane % 16 + j * 16;
                 const int i = v * 4;
                 if (v < 30) {
-                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 136 + v * 4);
+                    const Pack<float, 4> products = *reinterpret_cast<const Pack<float, 4>*>(
+                        tile + r * 136 + v * 4);
                     Pack<float, 4> conv_transpose_product_pack;
 #pragma unroll
                     for (int k = 0; k < 4; ++k) {
-                        const float product = products.at[k];
-                        const float conv_transpose_product_is = product;
+                        const float conv_transpose_product_is = (products.at[k]);
                         conv_transpose_product_pack.at[k] = conv_transpose_product_is;
                     }
-                    store(conv_transpose_product + n * 7680LL + c * 120 + i, conv_transpose_product_pack);
+                    store(conv_transpose_product + n * conv_transpose_product_batch_stride +
+                        c * conv_transpose_product_channel_stride + i, conv_transpose_product_pack);
                 }
             }
         }
@@ -626,143 +591,151 @@ __global__ void __launch_bounds__(256) conv_transpose3d_kernel_input_pack(
 // A block makes 16 channels at 1x3x5 positions; its inputs are in shared memory with their halo, its
 // weights stay there (171 KiB).
 __global__ void __launch_bounds__(256, 1) conv_transpose3d_kernel_input(
-        const float* __restrict__ grad_conv_transpose_product,
-        const int* __restrict__ conv_transpose3d_kernel_input_packed,
-        float* __restrict__ grad_avg_pool) {
+    const float* __restrict__ grad_conv_transpose_product,
+    const int* __restrict__ conv_transpose3d_kernel_input_packed,
+    float* __restrict__ grad_avg_pool) {
+    constexpr long long image_stride = 7680;
+    constexpr long long grad_avg_pool_batch_stride = 480;
+    constexpr int grad_avg_pool_channel_stride = 15;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 27648;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 8, row = warp / 8 % 1;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 6912);
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int column = warp % 8;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
-            position % 5)) * 4 + lane / 8 % 2 * 1008;
+        const int position = min((column + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = (position / 15 * 168 + position / 5 % 3 * 24 + position % 5) * 4 + lane / 8 % 2 * 1008;
     }
     const int part = blockIdx.x % 2;
     const int first_channel = part % 2 * 16;
     for (int p = threadIdx.x; p < 6912; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_kernel_input_packed + part * 27648)[p];
+        const int* begin = conv_transpose3d_kernel_input_packed + part * 27648;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < 2; item += 2) {
+    const int block = blockIdx.x;
+    for (int item = block / 2; item < 2; item += 2) {
         const int n = item;
-        const int box_d = 0;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][1][4] = {};
+        float sums[1][1][1][4] = {0.0f, 0.0f, 0.0f, 0.0f};
         __syncthreads();  // what was there before is done with
         {
-            const auto* origin = grad_conv_transpose_product + n * 7680LL;
-            for (int k = threadIdx.x; k < 240; k += 256) {
-                const int p = k / 16 * 16 + k % 8 * 2 + k / 8 % 2;
+            const float* origin = grad_conv_transpose_product + n * image_stride;
+            for (int number = threadIdx.x; number < 240; number += 256) {
+                const int number_2 = number;
+                const int p = number_2 / 16 * 16 + number_2 % 8 * 2 + number_2 / 8 % 2;
                 if (p >= 231) continue;
-                const int d = box_d * 2 + p / 77 - 1;
-                const int h = box_h * 2 + p / 11 % 7 - 1;
-                const int w = box_w * 2 + p % 11 - 1;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 6 && static_cast<unsigned>(w) < 10;
-                const auto* from = origin + d * 60 + h * 10 + w;
-                const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;  // so that strided reads are of neighbours
+                const int d = p / 77 - 1;
+                const int h = p / 11 % 7 - 1;
+                const int w = p % 11 - 1;
+                const bool inside =
+                    static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 6 && static_cast<unsigned>(
+                        w) < 10;
+                const float* from = origin + d * 60 + h * 10 + w;
+                const int dealt = p / 11 * 12 + p % 11 % 2 * 6 + p % 11 / 2;
 #pragma unroll
                 for (int u = 0; u < 16; ++u) {
-                    uint4 word;
-                    word.x = inside ? rounded(from[(u * 4 + 0) * 120]) : 0u;
-                    word.y = inside ? rounded(from[(u * 4 + 1) * 120]) : 0u;
-                    word.z = inside ? rounded(from[(u * 4 + 2) * 120]) : 0u;
-                    word.w = inside ? rounded(from[(u * 4 + 3) * 120]) : 0u;
-                    reinterpret_cast<uint4*>(halo)[u * 252 + dealt] = word;
+                    Pack<unsigned, 4> unit;
+                    unit.at[0] = inside ? rounded(from[u * 4 * 120]) : 0u;
+                    unit.at[1] = inside ? rounded(from[(u * 4 + 1) * 120]) : 0u;
+                    unit.at[2] = inside ? rounded(from[(u * 4 + 2) * 120]) : 0u;
+                    unit.at[3] = inside ? rounded(from[(u * 4 + 3) * 120]) : 0u;
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 252 + dealt] = unit;
                 }
             }
         }
         __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < 8; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 2016;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 1664, b, sums[0]);
-            read(at + 24, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 1792, b, sums[0]);
-            read(at + 48, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[0]);
-            read(at + 72, place, b);
-            accumulate<Tf32>(own + 1152, b, sums[0]);
-            read(at + 52, place, b);
-            accumulate<Tf32>(own + 1408, b, sums[0]);
-            read(at + 96, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
-            read(at + 120, place, b);
-            accumulate<Tf32>(own + 1920, b, sums[0]);
-            read(at + 100, place, b);
-            accumulate<Tf32>(own + 2176, b, sums[0]);
-            read(at + 336, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
-            read(at + 360, place, b);
-            accumulate<Tf32>(own + 384, b, sums[0]);
-            read(at + 340, place, b);
-            accumulate<Tf32>(own + 640, b, sums[0]);
-            read(at + 384, place, b);
-            accumulate<Tf32>(own + 128, b, sums[0]);
-            read(at + 408, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            read(at + 388, place, b);
-            accumulate<Tf32>(own + 256, b, sums[0]);
-            read(at + 432, place, b);
-            accumulate<Tf32>(own + 896, b, sums[0]);
-            read(at + 456, place, b);
-            accumulate<Tf32>(own + 768, b, sums[0]);
-            read(at + 436, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
-            read(at + 672, place, b);
-            accumulate<Tf32>(own + 2816, b, sums[0]);
-            read(at + 696, place, b);
-            accumulate<Tf32>(own + 2688, b, sums[0]);
-            read(at + 676, place, b);
-            accumulate<Tf32>(own + 2944, b, sums[0]);
-            read(at + 720, place, b);
-            accumulate<Tf32>(own + 2432, b, sums[0]);
-            read(at + 744, place, b);
-            accumulate<Tf32>(own + 2304, b, sums[0]);
-            read(at + 724, place, b);
-            accumulate<Tf32>(own + 2560, b, sums[0]);
-            read(at + 768, place, b);
-            accumulate<Tf32>(own + 3200, b, sums[0]);
-            read(at + 792, place, b);
-            accumulate<Tf32>(own + 3072, b, sums[0]);
-            read(at + 772, place, b);
-            accumulate<Tf32>(own + 3328, b, sums[0]);
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 2016;
+            Pack<unsigned, 2> b[1];
+            load_tiles(b, at, place);
+            multiply_tiles_tf32(sums[0], own + 1664, b);
+            load_tiles(b, at + 24, place);
+            multiply_tiles_tf32(sums[0], own + 1536, b);
+            load_tiles(b, at + 4, place);
+            multiply_tiles_tf32(sums[0], own + 1792, b);
+            load_tiles(b, at + 48, place);
+            multiply_tiles_tf32(sums[0], own + 1280, b);
+            load_tiles(b, at + 72, place);
+            multiply_tiles_tf32(sums[0], own + 1152, b);
+            load_tiles(b, at + 52, place);
+            multiply_tiles_tf32(sums[0], own + 1408, b);
+            load_tiles(b, at + 96, place);
+            multiply_tiles_tf32(sums[0], own + 2048, b);
+            load_tiles(b, at + 120, place);
+            multiply_tiles_tf32(sums[0], own + 1920, b);
+            load_tiles(b, at + 100, place);
+            multiply_tiles_tf32(sums[0], own + 2176, b);
+            load_tiles(b, at + 336, place);
+            multiply_tiles_tf32(sums[0], own + 512, b);
+            load_tiles(b, at + 360, place);
+            multiply_tiles_tf32(sums[0], own + 384, b);
+            load_tiles(b, at + 340, place);
+            multiply_tiles_tf32(sums[0], own + 640, b);
+            load_tiles(b, at + 384, place);
+            multiply_tiles_tf32(sums[0], own + 128, b);
+            load_tiles(b, at + 408, place);
+            multiply_tiles_tf32(sums[0], own, b);
+            load_tiles(b, at + 388, place);
+            multiply_tiles_tf32(sums[0], own + 256, b);
+            load_tiles(b, at + 432, place);
+            multiply_tiles_tf32(sums[0], own + 896, b);
+            load_tiles(b, at + 456, place);
+            multiply_tiles_tf32(sums[0], own + 768, b);
+            load_tiles(b, at + 436, place);
+            multiply_tiles_tf32(sums[0], own + 1024, b);
+            load_tiles(b, at + 672, place);
+            multiply_tiles_tf32(sums[0], own + 2816, b);
+            load_tiles(b, at + 696, place);
+            multiply_tiles_tf32(sums[0], own + 2688, b);
+            load_tiles(b, at + 676, place);
+            multiply_tiles_tf32(sums[0], own + 2944, b);
+            load_tiles(b, at + 720, place);
+            multiply_tiles_tf32(sums[0], own + 2432, b);
+            load_tiles(b, at + 744, place);
+            multiply_tiles_tf32(sums[0], own + 2304, b);
+            load_tiles(b, at + 724, place);
+            multiply_tiles_tf32(sums[0], own + 2560, b);
+            load_tiles(b, at + 768, place);
+            multiply_tiles_tf32(sums[0], own + 3200, b);
+            load_tiles(b, at + 792, place);
+            multiply_tiles_tf32(sums[0], own + 3072, b);
+            load_tiles(b, at + 772, place);
+            multiply_tiles_tf32(sums[0], own + 3328, b);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 1; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 1 + j) * 8 + lane % 4 * 2;
-            const auto& own = sums[0][0][j];
-            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
+            float* into = tile + lane / 4 * 72 + (column + j) * 8 + lane % 4 * 2;
+            Pack<float, 2> together;
+            together.at[0] = sums[0][0][j][0];
+            together.at[1] = sums[0][0][j][1];
+            *reinterpret_cast<Pack<float, 2>*>(into) = together;
+            Pack<float, 2> together_2;
+            together_2.at[0] = sums[0][0][j][2];
+            together_2.at[1] = sums[0][0][j][3];
+            *reinterpret_cast<Pack<float, 2>*>(into + 576) = together_2;
         }
         __syncthreads();
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
             const int channel = first_channel + r;
             const int c = channel;
-            const int first = lane % 16;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 16;
+                const int v = lane % 16 + j * 16;
                 const int i = v;
                 if (v < 15) {
-                    const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
+                    const Pack<float, 1> products = *reinterpret_cast<const Pack<float, 1>*>(
+                        tile + r * 72 + v);
                     Pack<float, 1> grad_avg_pool_pack;
-                    const float product = products.at[0];
-                    const float grad_avg_pool_is = product;
+                    const float grad_avg_pool_is = (products.at[0]);
                     grad_avg_pool_pack.at[0] = grad_avg_pool_is;
-                    store(grad_avg_pool + n * 480LL + c * 15 + i, grad_avg_pool_pack);
+                    store(grad_avg_pool + n * grad_avg_pool_batch_stride + c * grad_avg_pool_channel_stride +
+                        i, grad_avg_pool_pack);
                 }
             }
         }
@@ -798,8 +771,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
             0 : 144)) + (tap % 3 == 0 ? 36 : (tap % 3 == 1 ? 0 : 4)) + (lane / 16 * 164 + lane % 4) * 4 +
                 lane / 4 % 4;
     }
-    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
-        0.0f, 0.0f, 0.0f};
+    float sums[4][1][4] = {};
     const int block = blockIdx.x;
     {
         const int n = block / 16 / 3;
@@ -822,10 +794,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
                 unsigned* to = coming_halo + (u * 164 + dealt) * 4;
-                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 120) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 120) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 120) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 120) : origin, inside);
             }
         }
         {
@@ -910,10 +882,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
                     unsigned* to = coming_halo + (u * 164 + dealt) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 120) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 120) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 120) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 120) : origin, inside);
                 }
             }
             {
@@ -1557,7 +1529,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_fe54c34fed08",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_a26a62993d26",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

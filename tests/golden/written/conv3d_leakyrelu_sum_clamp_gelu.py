@@ -60,70 +60,6 @@ __device__ __forceinline__ unsigned rounded(
     return word;
 }
 
-struct Tf32 {  // what a word holds
-    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
-    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-    }
-};
-
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-template <int tiles>
-__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
-                                     unsigned (&b)[tiles][2]) {
-#pragma unroll
-    for (int j = 0; j + 1 < tiles; j += 2) {
-        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
-        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
-    }
-    if constexpr (tiles % 2) {
-        const uint4 one = load_matrix(halo + place[tiles / 2]);
-        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
-    }
-}
-
-template <typename Words, int m_tiles, int n_tiles>
-__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
-                                           float (&sums)[m_tiles][n_tiles][4]) {
-#pragma unroll
-    for (int i = 0; i < m_tiles; ++i) {
-        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
-#pragma unroll
-        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
-    }
-}
-
-template <typename T, int count>
-struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
-    T at[count];
-};
-
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -136,6 +72,11 @@ __device__ __forceinline__ float min_nan(float a, float b) {  // the smaller; Na
     return smaller;
 }
 
+template <typename T, int count>
+struct __align__(sizeof(T) * count) Pack {  // neighbours that are loaded or stored by one instruction
+    T at[count];
+};
+
 template <int count, typename T>
 __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
     if constexpr (sizeof(T) < 8 && sizeof(T) * count == 16) {
@@ -147,6 +88,58 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
     } else {
         *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    }
+}
+
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
+    const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
+        2>& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
+template <int tiles>
+__device__ __forceinline__ void load_tiles(Pack<unsigned, 2> (&b)[tiles], const unsigned* from,
+                                           const int (&place)[(tiles + 1) / 2]) {
+#pragma unroll
+    for (int j = 0; j < tiles; j += 2) {
+        const Pack<unsigned, 4> two = ldmatrix_x4(
+            from + place[j / 2]);  // both halves of the depth, of two tiles
+        b[j] = {two.at[0], two.at[1]};
+        if (j + 1 < tiles) b[j + 1] = {two.at[2], two.at[3]};
+    }
+}
+
+template <int rows, int columns>
+__device__ __forceinline__ void multiply_tiles_tf32(float (&sums)[rows][columns][4], const unsigned* from,
+                                                    const Pack<unsigned, 2> (&b)[columns]) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+        const Pack<unsigned, 4> a = *reinterpret_cast<const Pack<unsigned, 4>*>(from + i * 128);
+#pragma unroll
+        for (int j = 0; j < columns; ++j) mma_tf32(sums[i][j], a, b[j]);
     }
 }
 
@@ -311,35 +304,6 @@ __device__ __forceinline__ void sum_over_groups(T (&values)[vector],
     for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
 }
 
-__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
-    const unsigned* row) {  // four times 8 rows of 16 bytes
-    Pack<unsigned, 4> a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
-__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
-        2>& b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
-}
-
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_pack(
     const float* __restrict__ conv_weight,
@@ -373,171 +337,178 @@ __global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_p
 // A block makes 16 channels at 1x4x5 positions; its inputs are in shared memory with their halo, its
 // weights stay there (22 KiB). The next inputs are loaded beside the multiplication.
 __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kernel(
-        const float* __restrict__ x,
-        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
-        const float* __restrict__ conv_bias,
-        const float* __restrict__ sum_tensor,
-        float* __restrict__ gelu) {
+    const float* __restrict__ x,
+    const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_packed,
+    const float* __restrict__ conv_bias,
+    const float* __restrict__ sum_tensor,
+    float* __restrict__ gelu) {
+    constexpr long long image_stride = 1344;
+    constexpr long long gelu_batch_stride = 2560;
+    constexpr int gelu_channel_stride = 40;
+    constexpr int gelu_d_stride = 20;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 3456;
-    unsigned* coming = halo + 1152;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 8, row = warp / 8 % 1;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 864);
+    unsigned* coming_halo = halo + 1152;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int column = warp % 8;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 19);
-        place[j] = ((position / 20) * 42 + (position / 5 % 4) * 7 + (position % 5)) * 4 + lane / 8 % 2 * 504;
+        const int position = min((column + j * 2 + lane / 16) * 8 + lane % 8, 19);
+        place[j] = (position / 20 * 42 + position / 5 % 4 * 7 + position % 5) * 4 + lane / 8 % 2 * 504;
     }
     const int part = blockIdx.x % 4;
     const int first_channel = part % 4 * 16;
     for (int p = threadIdx.x; p < 864; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 3456)[p];
+        const int* begin = conv3d_leaky_relu_add_clamp_gelu_kernel_packed + part * 3456;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 4 / 2;
-        const int box_d = static_cast<int>(blockIdx.x) / 4 % 2;
-        const int box_h = 0;
-        const int box_w = 0;
+        const int n = block / 4 / 2;
+        const int box_d = block / 4 % 2;
         const int other = lane / 16 * 2;
-        const auto* origin = x + n * 1344LL;
+        const float* origin = x + n * image_stride;
         for (int p = threadIdx.x; p < 126; p += 256) {
             const int d = box_d + p / 42;
-            const int h = box_h + p / 7 % 6;
-            const int w = box_w + p % 7;
-            const bool inside = true;
-            const auto* from = origin + d * 42 + h * 7 + w;
+            const int h = p / 7 % 6;
+            const int w = p % 7;
+            const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
-                copy_ahead(coming + (u * 126 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 126 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 126 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                copy_ahead(coming + (u * 126 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                unsigned* to = coming_halo + (u * 126 + p) * 4;
+                cp_async(&to[0 ^ other], from + ((u * 4 + (0 ^ other)) * 168), true);
+                cp_async(&to[1 ^ other], from + ((u * 4 + (1 ^ other)) * 168), true);
+                cp_async(&to[2 ^ other], from + ((u * 4 + (2 ^ other)) * 168), true);
+                cp_async(&to[3 ^ other], from + ((u * 4 + (3 ^ other)) * 168), true);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 4; item < 4; item += 4) {
+    for (int item = block / 4; item < 4; item += 4) {
         const int n = item / 2;
         const int box_d = item % 2;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][1][4] = {};
+        float sums[1][1][1][4] = {0.0f, 0.0f, 0.0f, 0.0f};
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 126; p += 256) {
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 126; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 2; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 126 + p];
-                reinterpret_cast<uint4*>(halo)[u * 126 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 2; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 126 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 126 + p] = unit;
+                }
             }
         }
         __syncthreads();
         const int next = item + 4;
         if (next < 4) {
-            const int n = next / 2;
-            const int box_d = next % 2;
-            const int box_h = 0;
-            const int box_w = 0;
+            const int n_2 = next / 2;
+            const int box_d_2 = next % 2;
             const int other = lane / 16 * 2;
-            const auto* origin = x + n * 1344LL;
+            const float* origin = x + n_2 * image_stride;
             for (int p = threadIdx.x; p < 126; p += 256) {
-                const int d = box_d + p / 42;
-                const int h = box_h + p / 7 % 6;
-                const int w = box_w + p % 7;
-                const bool inside = true;
-                const auto* from = origin + d * 42 + h * 7 + w;
+                const int d = box_d_2 + p / 42;
+                const int h = p / 7 % 6;
+                const int w = p % 7;
+                const float* from = origin + d * 42 + h * 7 + w;
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
-                    copy_ahead(coming + (u * 126 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 126 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 126 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    copy_ahead(coming + (u * 126 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                    unsigned* to = coming_halo + (u * 126 + p) * 4;
+                    cp_async(&to[0 ^ other], from + ((u * 4 + (0 ^ other)) * 168), true);
+                    cp_async(&to[1 ^ other], from + ((u * 4 + (1 ^ other)) * 168), true);
+                    cp_async(&to[2 ^ other], from + ((u * 4 + (2 ^ other)) * 168), true);
+                    cp_async(&to[3 ^ other], from + ((u * 4 + (3 ^ other)) * 168), true);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 1; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 1008;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 128, b, sums[0]);
-            read(at + 8, place, b);
-            accumulate<Tf32>(own + 256, b, sums[0]);
-            read(at + 28, place, b);
-            accumulate<Tf32>(own + 384, b, sums[0]);
-            read(at + 32, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
-            read(at + 36, place, b);
-            accumulate<Tf32>(own + 640, b, sums[0]);
-            read(at + 56, place, b);
-            accumulate<Tf32>(own + 768, b, sums[0]);
-            read(at + 60, place, b);
-            accumulate<Tf32>(own + 896, b, sums[0]);
-            read(at + 64, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
-            read(at + 168, place, b);
-            accumulate<Tf32>(own + 1152, b, sums[0]);
-            read(at + 172, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[0]);
-            read(at + 176, place, b);
-            accumulate<Tf32>(own + 1408, b, sums[0]);
-            read(at + 196, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
-            read(at + 200, place, b);
-            accumulate<Tf32>(own + 1664, b, sums[0]);
-            read(at + 204, place, b);
-            accumulate<Tf32>(own + 1792, b, sums[0]);
-            read(at + 224, place, b);
-            accumulate<Tf32>(own + 1920, b, sums[0]);
-            read(at + 228, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
-            read(at + 232, place, b);
-            accumulate<Tf32>(own + 2176, b, sums[0]);
-            read(at + 336, place, b);
-            accumulate<Tf32>(own + 2304, b, sums[0]);
-            read(at + 340, place, b);
-            accumulate<Tf32>(own + 2432, b, sums[0]);
-            read(at + 344, place, b);
-            accumulate<Tf32>(own + 2560, b, sums[0]);
-            read(at + 364, place, b);
-            accumulate<Tf32>(own + 2688, b, sums[0]);
-            read(at + 368, place, b);
-            accumulate<Tf32>(own + 2816, b, sums[0]);
-            read(at + 372, place, b);
-            accumulate<Tf32>(own + 2944, b, sums[0]);
-            read(at + 392, place, b);
-            accumulate<Tf32>(own + 3072, b, sums[0]);
-            read(at + 396, place, b);
-            accumulate<Tf32>(own + 3200, b, sums[0]);
-            read(at + 400, place, b);
-            accumulate<Tf32>(own + 3328, b, sums[0]);
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 1008;
+            Pack<unsigned, 2> b[1];
+            load_tiles(b, at, place);
+            multiply_tiles_tf32(sums[0], own, b);
+            load_tiles(b, at + 4, place);
+            multiply_tiles_tf32(sums[0], own + 128, b);
+            load_tiles(b, at + 8, place);
+            multiply_tiles_tf32(sums[0], own + 256, b);
+            load_tiles(b, at + 28, place);
+            multiply_tiles_tf32(sums[0], own + 384, b);
+            load_tiles(b, at + 32, place);
+            multiply_tiles_tf32(sums[0], own + 512, b);
+            load_tiles(b, at + 36, place);
+            multiply_tiles_tf32(sums[0], own + 640, b);
+            load_tiles(b, at + 56, place);
+            multiply_tiles_tf32(sums[0], own + 768, b);
+            load_tiles(b, at + 60, place);
+            multiply_tiles_tf32(sums[0], own + 896, b);
+            load_tiles(b, at + 64, place);
+            multiply_tiles_tf32(sums[0], own + 1024, b);
+            load_tiles(b, at + 168, place);
+            multiply_tiles_tf32(sums[0], own + 1152, b);
+            load_tiles(b, at + 172, place);
+            multiply_tiles_tf32(sums[0], own + 1280, b);
+            load_tiles(b, at + 176, place);
+            multiply_tiles_tf32(sums[0], own + 1408, b);
+            load_tiles(b, at + 196, place);
+            multiply_tiles_tf32(sums[0], own + 1536, b);
+            load_tiles(b, at + 200, place);
+            multiply_tiles_tf32(sums[0], own + 1664, b);
+            load_tiles(b, at + 204, place);
+            multiply_tiles_tf32(sums[0], own + 1792, b);
+            load_tiles(b, at + 224, place);
+            multiply_tiles_tf32(sums[0], own + 1920, b);
+            load_tiles(b, at + 228, place);
+            multiply_tiles_tf32(sums[0], own + 2048, b);
+            load_tiles(b, at + 232, place);
+            multiply_tiles_tf32(sums[0], own + 2176, b);
+            load_tiles(b, at + 336, place);
+            multiply_tiles_tf32(sums[0], own + 2304, b);
+            load_tiles(b, at + 340, place);
+            multiply_tiles_tf32(sums[0], own + 2432, b);
+            load_tiles(b, at + 344, place);
+            multiply_tiles_tf32(sums[0], own + 2560, b);
+            load_tiles(b, at + 364, place);
+            multiply_tiles_tf32(sums[0], own + 2688, b);
+            load_tiles(b, at + 368, place);
+            multiply_tiles_tf32(sums[0], own + 2816, b);
+            load_tiles(b, at + 372, place);
+            multiply_tiles_tf32(sums[0], own + 2944, b);
+            load_tiles(b, at + 392, place);
+            multiply_tiles_tf32(sums[0], own + 3072, b);
+            load_tiles(b, at + 396, place);
+            multiply_tiles_tf32(sums[0], own + 3200, b);
+            load_tiles(b, at + 400, place);
+            multiply_tiles_tf32(sums[0], own + 3328, b);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 1; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 1 + j) * 8 + lane % 4 * 2;
-            const auto& own = sums[0][0][j];
-            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
+            float* into = tile + lane / 4 * 72 + (column + j) * 8 + lane % 4 * 2;
+            Pack<float, 2> together;
+            together.at[0] = sums[0][0][j][0];
+            together.at[1] = sums[0][0][j][1];
+            *reinterpret_cast<Pack<float, 2>*>(into) = together;
+            Pack<float, 2> together_2;
+            together_2.at[0] = sums[0][0][j][2];
+            together_2.at[1] = sums[0][0][j][3];
+            *reinterpret_cast<Pack<float, 2>*>(into + 576) = together_2;
         }
         __syncthreads();
         for (int r = threadIdx.x / 8; r < 16; r += 32) {
@@ -545,18 +516,17 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             const int c = channel;
             const float conv_bias_value = conv_bias[c];
             const float sum_tensor_value = sum_tensor[c];
-            const int first = lane % 8;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 8;
+                const int v = lane % 8 + j * 8;
                 const int i = v * 4;
                 if (v < 5) {
-                    const auto products = *reinterpret_cast<const Pack<float, 4>*>(tile + r * 72 + v * 4);
+                    const Pack<float, 4> products = *reinterpret_cast<const Pack<float, 4>*>(
+                        tile + r * 72 + v * 4);
                     Pack<float, 4> gelu_pack;
 #pragma unroll
                     for (int k = 0; k < 4; ++k) {
-                        const float product = products.at[k];
-                        const float sum = product + conv_bias_value;
+                        const float sum = (products.at[k]) + conv_bias_value;
                         const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
                         const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
                         const float clamp_squared = clamp * clamp;
@@ -569,7 +539,8 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
                         gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
                         gelu_pack.at[k] = gelu_is;
                     }
-                    store(gelu + n * 2560LL + c * 40 + box_d * 20 + i, gelu_pack);
+                    store(gelu + n * gelu_batch_stride + c * gelu_channel_stride + box_d * gelu_d_stride + i,
+                        gelu_pack);
                 }
             }
         }
@@ -917,124 +888,128 @@ __global__ void __launch_bounds__(128) conv3d_leaky_relu_add_clamp_gelu_kernel_g
 // A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
 // weights stay there (117 KiB). The next inputs are loaded beside the multiplication.
 __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_input(
-        const float* __restrict__ grad_product,
-        const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
-        float* __restrict__ grad_x) {
+    const float* __restrict__ grad_product,
+    const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
+    float* __restrict__ grad_x) {
+    constexpr long long image_stride = 2560;
+    constexpr long long grad_x_batch_stride = 1344;
+    constexpr int grad_x_channel_stride = 168;
+    constexpr int grad_x_d_stride = 42;
+    constexpr int grad_x_h_stride = 7;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 18432;
-    unsigned* coming = halo + 5760;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 4, row = warp / 4 % 2;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 4608);
+    unsigned* coming_halo = halo + 5760;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int column = warp % 4;
+    const int row = warp / 4 % 2;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 19);
-        place[j] = ((position / 5) * 15 + (position % 5)) * 4 + lane / 8 % 2 * 360;
+        const int position = min((column + j * 2 + lane / 16) * 8 + lane % 8, 19);
+        place[j] = (position / 5 * 15 + position % 5) * 4 + lane / 8 % 2 * 360;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 32;
     for (int p = threadIdx.x; p < 4608; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed + part * 18432)[p];
+        const int* begin = conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
     {
-        const int n = static_cast<int>(blockIdx.x) / 1 / 6;
-        const int box_d = 0;
-        const int box_h = static_cast<int>(blockIdx.x) / 1 % 6;
-        const int box_w = 0;
+        const int block = blockIdx.x;
+        const int n = block / 6;
+        const int box_h = block % 6;
         const int other = lane / 16 * 2;
-        const auto* origin = grad_product + n * 2560LL;
+        const float* origin = grad_product + n * image_stride;
         for (int p = threadIdx.x; p < 90; p += 256) {
-            const int d = box_d + p / 15 - 2;
+            const int d = p / 15 - 2;
             const int h = box_h + p / 5 % 3 - 2;
-            const int w = box_w + p % 5;
+            const int w = p % 5;
             const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
-            const auto* from = origin + d * 20 + h * 5 + w;
+            const float* from = origin + d * 20 + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 16; ++u) {
-                copy_ahead(coming + (u * 90 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 90 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 90 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
-                copy_ahead(coming + (u * 90 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
+                unsigned* to = coming_halo + (u * 90 + p) * 4;
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 40) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 40) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 40) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 40) : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 12; item += 12) {
+    for (int item = blockIdx.x; item < 12; item += 12) {
         const int n = item / 6;
-        const int box_d = 0;
         const int box_h = item % 6;
-        const int box_w = 0;
-        float sums[1][1][1][4] = {};
+        float sums[1][1][1][4] = {0.0f, 0.0f, 0.0f, 0.0f};
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 90; p += 256) {
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 90; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 16; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 90 + p];
-                reinterpret_cast<uint4*>(halo)[u * 90 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 16; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 90 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 90 + p] = unit;
+                }
             }
         }
         __syncthreads();
         const int next = item + 12;
         if (next < 12) {
-            const int n = next / 6;
-            const int box_d = 0;
-            const int box_h = next % 6;
-            const int box_w = 0;
+            const int n_2 = next / 6;
+            const int box_h_2 = next % 6;
             const int other = lane / 16 * 2;
-            const auto* origin = grad_product + n * 2560LL;
+            const float* origin = grad_product + n_2 * image_stride;
             for (int p = threadIdx.x; p < 90; p += 256) {
-                const int d = box_d + p / 15 - 2;
-                const int h = box_h + p / 5 % 3 - 2;
-                const int w = box_w + p % 5;
+                const int d = p / 15 - 2;
+                const int h = box_h_2 + p / 5 % 3 - 2;
+                const int w = p % 5;
                 const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 4;
-                const auto* from = origin + d * 20 + h * 5 + w;
+                const float* from = origin + d * 20 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 16; ++u) {
-                    copy_ahead(coming + (u * 90 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
-                    copy_ahead(coming + (u * 90 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
-                    copy_ahead(coming + (u * 90 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
-                    copy_ahead(coming + (u * 90 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
+                    unsigned* to = coming_halo + (u * 90 + p) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 40) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 40) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 40) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 40) : origin, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 8; ++s) {
-            const unsigned* own = weights + s * 2304 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 720;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
-            read(at + 20, place, b);
-            accumulate<Tf32>(own + 1792, b, sums[0]);
-            read(at + 40, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
-            read(at + 60, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[0]);
-            read(at + 80, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
-            read(at + 100, place, b);
-            accumulate<Tf32>(own + 768, b, sums[0]);
-            read(at + 120, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
-            read(at + 140, place, b);
-            accumulate<Tf32>(own + 256, b, sums[0]);
-            read(at + 160, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
+            unsigned* own = weights + s * 2304 + row * 128 + lane * 4;
+            unsigned* at = halo + s * 720;
+            Pack<unsigned, 2> b[1];
+            load_tiles(b, at, place);
+            multiply_tiles_tf32(sums[0], own + 2048, b);
+            load_tiles(b, at + 20, place);
+            multiply_tiles_tf32(sums[0], own + 1792, b);
+            load_tiles(b, at + 40, place);
+            multiply_tiles_tf32(sums[0], own + 1536, b);
+            load_tiles(b, at + 60, place);
+            multiply_tiles_tf32(sums[0], own + 1280, b);
+            load_tiles(b, at + 80, place);
+            multiply_tiles_tf32(sums[0], own + 1024, b);
+            load_tiles(b, at + 100, place);
+            multiply_tiles_tf32(sums[0], own + 768, b);
+            load_tiles(b, at + 120, place);
+            multiply_tiles_tf32(sums[0], own + 512, b);
+            load_tiles(b, at + 140, place);
+            multiply_tiles_tf32(sums[0], own + 256, b);
+            load_tiles(b, at + 160, place);
+            multiply_tiles_tf32(sums[0], own, b);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
@@ -1042,36 +1017,48 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
         for (int i = 0; i < 1; ++i) {
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                float* into = tile + ((row * 1 + i) * 16 + lane / 4) * 40 + (
-                    column * 1 + j) * 8 + lane % 4 * 2;
-                const auto& own = sums[0][i][j];
-                *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-                *reinterpret_cast<float2*>(into + 320) = make_float2(own[2], own[3]);
+                float* into = tile + ((row + i) * 16 + lane / 4) * 40 + (column + j) * 8 + lane % 4 * 2;
+                Pack<float, 2> together;
+                together.at[0] = sums[0][i][j][0];
+                together.at[1] = sums[0][i][j][1];
+                *reinterpret_cast<Pack<float, 2>*>(into) = together;
+                Pack<float, 2> together_2;
+                together_2.at[0] = sums[0][i][j][2];
+                together_2.at[1] = sums[0][i][j][3];
+                *reinterpret_cast<Pack<float, 2>*>(into + 320) = together_2;
             }
         }
         __syncthreads();
         for (int r = warp; r < 8; r += 8) {
-            const int channel = first_channel + r;
+            const int channel = r;
             const int c = channel;
-            const int first = lane;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 32;
+                const int v = lane + j * 32;
                 const int i = v % 7;
                 const int run = v / 7;
-                const int d = box_d + run;
+                const int d = run;
                 if (v < 28) {
-                    Pack<float, 1> products = {};
+                    Pack<float, 1> products = {0.0f};
                     const int w_in = v % 7;
-                    const float* folded = tile + r * 40 + v / 7 * 5;
-                    if (static_cast<unsigned>(w_in) < 5) products.at[0] += folded[0 + w_in];
-                    if (static_cast<unsigned>(w_in - 1) < 5) products.at[0] += folded[320 + w_in - 1];
-                    if (static_cast<unsigned>(w_in - 2) < 5) products.at[0] += folded[640 + w_in - 2];
+                    float* folded = tile + r * 40 + v / 7 * 5;
+                    if (static_cast<unsigned>(w_in) < 5) {
+                        const float word = folded[w_in];
+                        products.at[0] += word;
+                    }
+                    if (static_cast<unsigned>(w_in - 1) < 5) {
+                        const float word = folded[320 + (w_in - 1)];
+                        products.at[0] += word;
+                    }
+                    if (static_cast<unsigned>(w_in - 2) < 5) {
+                        const float word = folded[640 + (w_in - 2)];
+                        products.at[0] += word;
+                    }
                     Pack<float, 1> grad_x_pack;
-                    const float product = products.at[0];
-                    const float grad_x_is = product;
+                    const float grad_x_is = (products.at[0]);
                     grad_x_pack.at[0] = grad_x_is;
-                    store(grad_x + n * 1344LL + c * 168 + d * 42 + box_h * 7 + i, grad_x_pack);
+                    store(grad_x + n * grad_x_batch_stride + c * grad_x_channel_stride + d * grad_x_d_stride +
+                        box_h * grad_x_h_stride + i, grad_x_pack);
                 }
             }
         }
@@ -1106,8 +1093,7 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
             40 : 80)) + (tap % 3 == 0 ? 0 : (
                 tap % 3 == 1 ? 4 : 8)) + (lane / 16 * 92 + lane % 4) * 4 + lane / 4 % 4;
     }
-    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
-        0.0f, 0.0f, 0.0f};
+    float sums[4][1][4] = {};
     const int block = blockIdx.x;
     {
         const int n = block / 4 / 8;
@@ -1125,10 +1111,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
                 unsigned* to = coming_halo + (u * 92 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 168) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 168) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 168) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 168) : origin, inside);
             }
         }
         {
@@ -1203,10 +1189,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
                     unsigned* to = coming_halo + (u * 92 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 168) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 168) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 168) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 168) : origin, inside);
                 }
             }
             {
@@ -1524,7 +1510,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_49fbb4c8545c",
+    name="conv3d_leakyrelu_sum_clamp_gelu_ddecb6b06ff0",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

@@ -65,65 +65,6 @@ __device__ __forceinline__ unsigned rounded(
     return word;
 }
 
-struct Tf32 {  // what a word holds
-    // sum += a b: 16 channels x 8 of the input, times those x 8 positions
-    static __device__ __forceinline__ void multiply(float (&sum)[4], const uint4& a, const unsigned (&b)[2]) {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-    }
-};
-
-__device__ __forceinline__ void copy_ahead(unsigned* to, const float* from,
-    bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_ahead(uint4* to, const uint4* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {  // of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ uint4 load_matrix(const unsigned* row) {  // four times 8 rows of 16 bytes
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-template <int tiles>
-__device__ __forceinline__ void read(const unsigned* halo, const int (&place)[(tiles + 1) / 2],
-                                     unsigned (&b)[tiles][2]) {
-#pragma unroll
-    for (int j = 0; j + 1 < tiles; j += 2) {
-        const uint4 two = load_matrix(halo + place[j / 2]);  // both units of channels, of two tiles
-        b[j][0] = two.x, b[j][1] = two.y, b[j + 1][0] = two.z, b[j + 1][1] = two.w;
-    }
-    if constexpr (tiles % 2) {
-        const uint4 one = load_matrix(halo + place[tiles / 2]);
-        b[tiles - 1][0] = one.x, b[tiles - 1][1] = one.y;
-    }
-}
-
-template <typename Words, int m_tiles, int n_tiles>
-__device__ __forceinline__ void accumulate(const unsigned* weights, const unsigned (&b)[n_tiles][2],
-                                           float (&sums)[m_tiles][n_tiles][4]) {
-#pragma unroll
-    for (int i = 0; i < m_tiles; ++i) {
-        const uint4 a = *reinterpret_cast<const uint4*>(weights + i * 128);
-#pragma unroll
-        for (int j = 0; j < n_tiles; ++j) Words::multiply(sums[i][j], a, b[j]);
-    }
-}
-
 __device__ __forceinline__ float max_nan(float a, float b) {  // the larger; NaN if either is, unlike fmaxf
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
@@ -152,6 +93,58 @@ __device__ __forceinline__ void store(T* to, const Pack<T, count>& pack) {
         asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(words.x), "r"(words.y));
     } else {
         *reinterpret_cast<Pack<T, count>*>(to) = pack;
+    }
+}
+
+__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
+    const unsigned* row) {  // four times 8 rows of 16 bytes
+    Pack<unsigned, 4> a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+    return a;
+}
+
+// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
+        2>& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+}
+
+template <int tiles>
+__device__ __forceinline__ void load_tiles(Pack<unsigned, 2> (&b)[tiles], const unsigned* from,
+                                           const int (&place)[(tiles + 1) / 2]) {
+#pragma unroll
+    for (int j = 0; j < tiles; j += 2) {
+        const Pack<unsigned, 4> two = ldmatrix_x4(
+            from + place[j / 2]);  // both halves of the depth, of two tiles
+        b[j] = {two.at[0], two.at[1]};
+        if (j + 1 < tiles) b[j + 1] = {two.at[2], two.at[3]};
+    }
+}
+
+template <int rows, int columns>
+__device__ __forceinline__ void multiply_tiles_tf32(float (&sums)[rows][columns][4], const unsigned* from,
+                                                    const Pack<unsigned, 2> (&b)[columns]) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+        const Pack<unsigned, 4> a = *reinterpret_cast<const Pack<unsigned, 4>*>(from + i * 128);
+#pragma unroll
+        for (int j = 0; j < columns; ++j) mma_tf32(sums[i][j], a, b[j]);
     }
 }
 
@@ -264,35 +257,6 @@ __device__ __forceinline__ void conv_transpose3d_leaky_relu_mul_max_pool3d_kerne
     conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed[word] = bits;
 }
 
-__device__ __forceinline__ void cp_async(unsigned* to, const float* from, bool inside) {  // 0 where it is not
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void cp_async_wait() {  // for all of this thread
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ Pack<unsigned, 4> ldmatrix_x4(
-    const unsigned* row) {  // four times 8 rows of 16 bytes
-    Pack<unsigned, 4> a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.at[0]), "=r"(a.at[1]), "=r"(a.at[2]), "=r"(a.at[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
-                 : "memory");
-    return a;
-}
-
-// sum += a b: 16 rows by 8 of the depth, times those by 8 columns
-__device__ __forceinline__ void mma_tf32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned,
-        2>& b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
-}
-
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
 __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_pack(
     const float* __restrict__ conv_transpose_weight,
@@ -330,203 +294,208 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 // conv_transpose_bias, 0.2) * multiplier, 0.2) only rises or only falls with u, by the sign of a
 // parameter: it is computed at both ends of a window.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel(
-        const float* __restrict__ x,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed,
-        const float* __restrict__ conv_transpose_bias,
-        const float* __restrict__ multiplier,
-        float* __restrict__ max_pool3d) {
+    const float* __restrict__ x,
+    const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    float* __restrict__ max_pool3d) {
+    constexpr long long image_stride = 480;
+    constexpr long long max_pool3d_batch_stride = 960;
+    constexpr int max_pool3d_channel_stride = 30;
+    constexpr int max_pool3d_d_stride = 15;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 6912;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 1728);
+    unsigned* coming_halo = halo + 2176;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int team = warp;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+        const int position = min((j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = (position / 15 * 24 + position / 5 % 3 * 6 + position % 5) * 4 + lane / 8 % 2 * 192;
     }
-    int spot[2];  // in the tile of products
+    int spot[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+        const int position = j * 8 + lane % 4 * 2;
+        spot[j] = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2;
     }
     const int part = blockIdx.x % 2;
     const int first_channel = part % 2 * 16;
     for (int p = threadIdx.x; p < 1728; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 6912)[p];
+        const int* begin = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_packed + part * 6912;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 2 / 2;
-        const int box_d = static_cast<int>(blockIdx.x) / 2 % 2;
-        const int box_h = 0;
-        const int box_w = 0;
+        const int n = block / 2 / 2;
+        const int box_d = block / 2 % 2;
         const int other = lane / 16 * 2;
-        const auto* origin = x + n * 480LL;
+        const float* origin = x + n * image_stride;
         for (int p = threadIdx.x; p < 48; p += 256) {
             const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + d * 15 + h * 5 + w;
+            const int h = p / 6 % 4;
+            const int w = p % 6;
+            const bool inside =
+                static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const float* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+                unsigned* to = coming_halo + (u * 48 + p) * 4;
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < 4; item += 4) {
+    for (int item = block / 2; item < 4; item += 4) {
         const int n = item / 2;
         const int box_d = item % 2;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
+        float sums[1][1][2][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 48; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 4; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 48 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 48 + p] = unit;
+                }
             }
         }
         __syncthreads();
         const int next = item + 4;
         if (next < 4) {
-            const int n = next / 2;
-            const int box_d = next % 2;
-            const int box_h = 0;
-            const int box_w = 0;
+            const int n_2 = next / 2;
+            const int box_d_2 = next % 2;
             const int other = lane / 16 * 2;
-            const auto* origin = x + n * 480LL;
+            const float* origin = x + n_2 * image_stride;
             for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + d * 15 + h * 5 + w;
+                const int d = box_d_2 + p / 24;
+                const int h = p / 6 % 4;
+                const int w = p % 6;
+                const bool inside =
+                    static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(
+                        w) < 5;
+                const float* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+                    unsigned* to = coming_halo + (u * 48 + p) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 384;
+            Pack<unsigned, 2> b[2];
             if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 3328, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 3200, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 3072, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 2944, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2816, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 2688, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 2560, b);
+                load_tiles(b, at + 124, place);
+                multiply_tiles_tf32(sums[0], own + 2432, b);
             }
             else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1024, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 896, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 768, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 640, b);
             }
             else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1792, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 1664, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1536, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 1408, b);
             }
             else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 2304, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 2176, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2048, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 1920, b);
             }
             else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own, b);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1280, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1152, b);
             }
             else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 512, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 384, b);
             }
             else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 256, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 128, b);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
-            const auto& own = sums[0][0][j];
-            into[0] = own[0];
-            into[1088] = own[2];
-            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (j * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + lane / 4 * 136 + spot[j] + (team == 0 ? 71 : (team == 1 ? 11 : (
+                team == 2 ? 61 : (team == 3 ? 70 : (team == 4 ? 0 : (team == 5 ? 60 : (
+                team == 6 ? 10 : 1)))))));
+            into[0] = sums[0][0][j][0];
+            into[1088] = sums[0][0][j][2];
+            const int position = j * 8 + lane % 4 * 2 + 1;
             if (position >= 15) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[1088] = own[3];
+            const int far = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2 - spot[j];
+            float* into_2 = into + far;
+            into_2[0] = sums[0][0][j][1];
+            into_2[1088] = sums[0][0][j][3];
         }
         __syncthreads();
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
@@ -534,29 +503,30 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
-            const int first = lane % 16;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 16;
+                const int v = lane % 16 + j * 16;
                 const int i = v;
                 if (v < 15) {
-                    const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                    float* window = tile + r * 136 + v / 15 * 120 + v / 5 % 3 * 20 + v % 5 * 2;
                     Pack<float, 2> rows[4];
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (
-                            e % 2) * 10);
+                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + e / 2 * 60 + e % 2 * 10);
                     }
-                    Pack<float, 1> products;
+                    Pack<float, 1> products = {0.0f};
 #pragma unroll
                     for (int k = 0; k < 1; ++k) {
-                        float largest = rows[0 / 2].at[k * 2 + 0 % 2];
-                        float smallest = rows[0 / 2].at[k * 2 + 0 % 2];
+                        float largest;
+                        largest = rows[0].at[k * 2];
+                        float smallest;
+                        smallest = rows[0].at[k * 2];
 #pragma unroll
                         for (int e = 1; e < 8; ++e) {
                             largest = max_nan(largest, rows[e / 2].at[k * 2 + e % 2]);
                             smallest = min_nan(smallest, rows[e / 2].at[k * 2 + e % 2]);
                         }
+                        products.at[k] = largest;
                         const float sum = largest + conv_transpose_bias_value;
                         const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                         const float negative = -multiplier_value;
@@ -565,17 +535,24 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
                         const float at_largest = sum * (sum > 0.0f ? leaky_relu : negative_2);
                         const float sum_2 = smallest + conv_transpose_bias_value;
                         const float at_smallest = sum_2 * (sum_2 > 0.0f ? leaky_relu : negative_2);
-                        products.at[k] = (at_smallest > at_largest) | isnan(at_smallest) ? smallest : largest;
+                        float best;
+                        best = at_largest;
+                        int choice;
+                        choice = 0;
+                        const bool taken = (choice < 0) | (at_smallest > best) | isnan(at_smallest);
+                        best = taken ? at_smallest : best;
+                        choice = taken ? 1 : choice;
+                        products.at[k] = taken ? smallest : products.at[k];
                     }
                     Pack<float, 1> max_pool3d_pack;
-                    const float product = products.at[0];
-                    const float sum = product + conv_transpose_bias_value;
+                    const float sum = (products.at[0]) + conv_transpose_bias_value;
                     const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                     const float negative = -multiplier_value;
                     const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                     const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
                     max_pool3d_pack.at[0] = max_pool3d_is;
-                    store(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
+                    store(max_pool3d + n * max_pool3d_batch_stride + c * max_pool3d_channel_stride +
+                        box_d * max_pool3d_d_stride + i, max_pool3d_pack);
                 }
             }
         }
@@ -617,205 +594,216 @@ __global__ void __launch_bounds__(256) conv_transpose3d_leaky_relu_mul_max_pool3
 // halo, its weights stay there (44 KiB). The next inputs are loaded beside the multiplication.
 // Of windows of 2x2x2 the product of the largest value is left and which it is.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping(
-        const float* __restrict__ x,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed,
-        const float* __restrict__ conv_transpose_bias,
-        const float* __restrict__ multiplier,
-        float* __restrict__ max_pool3d,
-        float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
-        unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) {
+    const float* __restrict__ x,
+    const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed,
+    const float* __restrict__ conv_transpose_bias,
+    const float* __restrict__ multiplier,
+    float* __restrict__ max_pool3d,
+    float* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product,
+    unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice) {
+    constexpr long long image_stride = 480;
+    constexpr long long max_pool3d_batch_stride = 960;
+    constexpr int max_pool3d_channel_stride = 30;
+    constexpr int max_pool3d_d_stride = 15;
+    constexpr long long conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_batch_stride = 960;
+    constexpr int conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_channel_stride = 30;
+    constexpr int conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_d_stride = 15;
+    constexpr long long conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_batch_stride = 960;
+    constexpr int conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_channel_stride = 30;
+    constexpr int conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_d_stride = 15;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 6912;
-    unsigned* coming = halo + 2176;  // the next halo
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 1, row = warp / 1 % 1;
-    const int team = warp / 1;  // takes some of the phases
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 1728);
+    unsigned* coming_halo = halo + 2176;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int team = warp;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 2 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 24 + (position / 5 % 3) * 6 + (position % 5)) * 4 + lane / 8 % 2 * 192;
+        const int position = min((j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = (position / 15 * 24 + position / 5 % 3 * 6 + position % 5) * 4 + lane / 8 % 2 * 192;
     }
-    int spot[2];  // in the tile of products
+    int spot[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const int position = (column * 2 + j) * 8 + lane % 4 * 2;
-        spot[j] = (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2;
+        const int position = j * 8 + lane % 4 * 2;
+        spot[j] = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2;
     }
     const int part = blockIdx.x % 2;
     const int first_channel = part % 2 * 16;
     for (int p = threadIdx.x; p < 1728; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 6912)[p];
+        const int* begin = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_keeping_packed + part * 6912;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
+    const int block = blockIdx.x;
     {
-        const int n = static_cast<int>(blockIdx.x) / 2 / 2;
-        const int box_d = static_cast<int>(blockIdx.x) / 2 % 2;
-        const int box_h = 0;
-        const int box_w = 0;
+        const int n = block / 2 / 2;
+        const int box_d = block / 2 % 2;
         const int other = lane / 16 * 2;
-        const auto* origin = x + n * 480LL;
+        const float* origin = x + n * image_stride;
         for (int p = threadIdx.x; p < 48; p += 256) {
             const int d = box_d + p / 24;
-            const int h = box_h + p / 6 % 4;
-            const int w = box_w + p % 6;
-            const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                h) < 3 && static_cast<unsigned>(w) < 5;
-            const auto* from = origin + d * 15 + h * 5 + w;
+            const int h = p / 6 % 4;
+            const int w = p % 6;
+            const bool inside =
+                static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(w) < 5;
+            const float* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
             for (int u = 0; u < 4; ++u) {
-                copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                    inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                    inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                    inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
-                copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                    inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+                unsigned* to = coming_halo + (u * 48 + p) * 4;
+                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < 4; item += 4) {
+    for (int item = block / 2; item < 4; item += 4) {
         const int n = item / 2;
         const int box_d = item % 2;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][2][4] = {};
+        float sums[1][1][2][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         {  // what was coming is there
             unsigned* const before = halo;
-            halo = coming, coming = before;
+            halo = coming_halo, coming_halo = before;
         }
-        wait_for_copies();
-        for (int p = threadIdx.x; p < 48; p += 256) {
+        cp_async_wait();
+        {
+            for (int p = threadIdx.x; p < 48; p += 256) {
 #pragma unroll
-            for (int u = 0; u < 4; ++u) {
-                const uint4 word = reinterpret_cast<uint4*>(halo)[u * 48 + p];
-                reinterpret_cast<uint4*>(halo)[u * 48 + p] = {rounded(__uint_as_float(word.x)),
-                    rounded(__uint_as_float(word.y)), rounded(__uint_as_float(word.z)),
-                    rounded(__uint_as_float(word.w))};
+                for (int u = 0; u < 4; ++u) {
+                    const Pack<unsigned, 4> came = reinterpret_cast<const Pack<unsigned, 4>*>(
+                        halo)[u * 48 + p];
+                    Pack<unsigned, 4> unit;
+                    const float value = __uint_as_float(came.at[0]);
+                    unit.at[0] = rounded(value);
+                    const float value_2 = __uint_as_float(came.at[1]);
+                    unit.at[1] = rounded(value_2);
+                    const float value_3 = __uint_as_float(came.at[2]);
+                    unit.at[2] = rounded(value_3);
+                    const float value_4 = __uint_as_float(came.at[3]);
+                    unit.at[3] = rounded(value_4);
+                    reinterpret_cast<Pack<unsigned, 4>*>(halo)[u * 48 + p] = unit;
+                }
             }
         }
         __syncthreads();
         const int next = item + 4;
         if (next < 4) {
-            const int n = next / 2;
-            const int box_d = next % 2;
-            const int box_h = 0;
-            const int box_w = 0;
+            const int n_2 = next / 2;
+            const int box_d_2 = next % 2;
             const int other = lane / 16 * 2;
-            const auto* origin = x + n * 480LL;
+            const float* origin = x + n_2 * image_stride;
             for (int p = threadIdx.x; p < 48; p += 256) {
-                const int d = box_d + p / 24;
-                const int h = box_h + p / 6 % 4;
-                const int w = box_w + p % 6;
-                const bool inside = static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 3 && static_cast<unsigned>(w) < 5;
-                const auto* from = origin + d * 15 + h * 5 + w;
+                const int d = box_d_2 + p / 24;
+                const int h = p / 6 % 4;
+                const int w = p % 6;
+                const bool inside =
+                    static_cast<unsigned>(d) < 2 && static_cast<unsigned>(h) < 3 && static_cast<unsigned>(
+                        w) < 5;
+                const float* from = origin + d * 15 + h * 5 + w;
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
-                    copy_ahead(coming + (u * 48 + p) * 4 + (0 ^ other),
-                        inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (1 ^ other),
-                        inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (2 ^ other),
-                        inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
-                    copy_ahead(coming + (u * 48 + p) * 4 + (3 ^ other),
-                        inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
+                    unsigned* to = coming_halo + (u * 48 + p) * 4;
+                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
                 }
             }
         }
 #pragma unroll 1
         for (int s = 0; s < 2; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 384;
-            unsigned b[2][2];
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 384;
+            Pack<unsigned, 2> b[2];
             if (team == 0) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 3328, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 3200, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 3072, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 2944, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2816, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 2688, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 2560, b, sums[0]);
-                read(at + 124, place, b);
-                accumulate<Tf32>(own + 2432, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 3328, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 3200, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 3072, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 2944, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2816, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 2688, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 2560, b);
+                load_tiles(b, at + 124, place);
+                multiply_tiles_tf32(sums[0], own + 2432, b);
             }
             else if (team == 1) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1024, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 896, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 768, b, sums[0]);
-                read(at + 28, place, b);
-                accumulate<Tf32>(own + 640, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1024, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 896, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 768, b);
+                load_tiles(b, at + 28, place);
+                multiply_tiles_tf32(sums[0], own + 640, b);
             }
             else if (team == 2) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1792, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 1664, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1536, b, sums[0]);
-                read(at + 100, place, b);
-                accumulate<Tf32>(own + 1408, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1792, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 1664, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1536, b);
+                load_tiles(b, at + 100, place);
+                multiply_tiles_tf32(sums[0], own + 1408, b);
             }
             else if (team == 3) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 2304, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 2176, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 2048, b, sums[0]);
-                read(at + 120, place, b);
-                accumulate<Tf32>(own + 1920, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 2304, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 2176, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 2048, b);
+                load_tiles(b, at + 120, place);
+                multiply_tiles_tf32(sums[0], own + 1920, b);
             }
             else if (team == 4) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 0, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own, b);
             }
             else if (team == 5) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 1280, b, sums[0]);
-                read(at + 96, place, b);
-                accumulate<Tf32>(own + 1152, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 1280, b);
+                load_tiles(b, at + 96, place);
+                multiply_tiles_tf32(sums[0], own + 1152, b);
             }
             else if (team == 6) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 512, b, sums[0]);
-                read(at + 24, place, b);
-                accumulate<Tf32>(own + 384, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 512, b);
+                load_tiles(b, at + 24, place);
+                multiply_tiles_tf32(sums[0], own + 384, b);
             }
             else if (team == 7) {
-                read(at + 0, place, b);
-                accumulate<Tf32>(own + 256, b, sums[0]);
-                read(at + 4, place, b);
-                accumulate<Tf32>(own + 128, b, sums[0]);
+                load_tiles(b, at, place);
+                multiply_tiles_tf32(sums[0], own + 256, b);
+                load_tiles(b, at + 4, place);
+                multiply_tiles_tf32(sums[0], own + 128, b);
             }
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            if ((column * 2 + j) * 8 + lane % 4 * 2 >= 15) continue;
-            float* into = tile + (row * 16 + lane / 4) * 136 + spot[j] + (
-                team == 0 ? 71 : team == 1 ? 11 : team == 2 ? 61 : team == 3 ? 70 : team == 4 ? 0 : team == 5 ? 60 : team == 6 ? 10 : 1);
-            const auto& own = sums[0][0][j];
-            into[0] = own[0];
-            into[1088] = own[2];
-            const int position = (column * 2 + j) * 8 + lane % 4 * 2 + 1;
+            if (j * 8 + lane % 4 * 2 >= 15) continue;
+            float* into = tile + lane / 4 * 136 + spot[j] + (team == 0 ? 71 : (team == 1 ? 11 : (
+                team == 2 ? 61 : (team == 3 ? 70 : (team == 4 ? 0 : (team == 5 ? 60 : (
+                team == 6 ? 10 : 1)))))));
+            into[0] = sums[0][0][j][0];
+            into[1088] = sums[0][0][j][2];
+            const int position = j * 8 + lane % 4 * 2 + 1;
             if (position >= 15) continue;
-            into += (position / 15) * 120 + (position / 5 % 3) * 20 + (position % 5) * 2 - spot[j];
-            into[0] = own[1];
-            into[1088] = own[3];
+            const int far = position / 15 * 120 + position / 5 % 3 * 20 + position % 5 * 2 - spot[j];
+            float* into_2 = into + far;
+            into_2[0] = sums[0][0][j][1];
+            into_2[1088] = sums[0][0][j][3];
         }
         __syncthreads();
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
@@ -823,59 +811,64 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             const int c = channel;
             const float conv_transpose_bias_value = conv_transpose_bias[c];
             const float multiplier_value = multiplier[c];
-            const int first = lane % 16;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 16;
+                const int v = lane % 16 + j * 16;
                 const int i = v;
                 if (v < 15) {
-                    const float* window = tile + r * 136 + (v / 15) * 120 + (v / 5 % 3) * 20 + (v % 5) * 2;
+                    float* window = tile + r * 136 + v / 15 * 120 + v / 5 % 3 * 20 + v % 5 * 2;
                     Pack<float, 2> rows[4];
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + (e / 2) * 60 + (
-                            e % 2) * 10);
+                        rows[e] = *reinterpret_cast<const Pack<float, 2>*>(window + e / 2 * 60 + e % 2 * 10);
                     }
-                    Pack<float, 1> products;
+                    Pack<float, 1> products = {0.0f};
                     Pack<int, 1> choices;
 #pragma unroll
                     for (int k = 0; k < 1; ++k) {
-                        float best = 0;
-                        products.at[k] = 0;
-                        choices.at[k] = 0;
+                        float best = 0.0f;
+                        int number = -1;
 #pragma unroll
                         for (int e = 0; e < 8; ++e) {
-                            const float product = rows[e / 2].at[k * 2 + e % 2];
-                            const float sum = product + conv_transpose_bias_value;
+                            const float sum = (rows[e / 2].at[k * 2 + e % 2]) + conv_transpose_bias_value;
                             const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                             const float negative = -multiplier_value;
                             const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                             const float value = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                            const bool taken = (e == 0) | (value > best) | isnan(
-                                value);  // selects: `||` would branch
+                            const bool taken = (number < 0) | (value > best) | isnan(value);
                             best = taken ? value : best;
-                            products.at[k] = taken ? product : products.at[k];
-                            choices.at[k] = taken ? e : choices.at[k];
+                            number = taken ? e : number;
+                            products.at[k] = taken ? rows[e / 2].at[k * 2 + e % 2] : products.at[k];
                         }
+                        choices.at[k] = number;
                     }
                     Pack<float, 1> max_pool3d_pack;
                     Pack<float, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack;
                     Pack<unsigned char, 1> conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack;
-                    const float product = products.at[0];
-                    const float sum = product + conv_transpose_bias_value;
+                    const float sum = (products.at[0]) + conv_transpose_bias_value;
                     const float leaky_relu = multiplier_value > 0.0f ? multiplier_value : multiplier_value * 0.2f;
                     const float negative = -multiplier_value;
                     const float leaky_relu_2 = negative > 0.0f ? negative : negative * 0.2f;
                     const float max_pool3d_is = sum * (sum > 0.0f ? leaky_relu : -(leaky_relu_2 * 0.2f));
-                    const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = product;
+                    const float conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is = (
+                        products.at[0]);
                     max_pool3d_pack.at[0] = max_pool3d_is;
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
-                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] = choices.at[0];
-                    store(max_pool3d + n * 960LL + c * 30 + box_d * 15 + i, max_pool3d_pack);
-                    store(
-                        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
-                    store(
-                        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL + c * 30 + box_d * 15 + i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack.at[0] =
+                        conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_is;
+                    conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack.at[0] =
+                        static_cast<unsigned char>(choices.at[0]);
+                    store(max_pool3d + n * max_pool3d_batch_stride + c * max_pool3d_channel_stride +
+                        box_d * max_pool3d_d_stride + i, max_pool3d_pack);
+                    store(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product +
+                        n * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_batch_stride +
+                            c * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_channel_stride +
+                                box_d * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_d_stride +
+                                    i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_product_pack);
+                    store(conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice +
+                        n * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_batch_stride +
+                            c * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_channel_stride +
+                                box_d * conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_d_stride +
+                                    i, conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice_pack);
                 }
             }
         }
@@ -909,49 +902,49 @@ __global__ void __launch_bounds__(
 // weights stay there (85 KiB).
 // It reads gradients of windows, and spreads them over the windows' elements in shared memory.
 __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input(
-        const float* __restrict__ grad_product,
-        const unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
-        const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed,
-        float* __restrict__ grad_x) {
+    const float* __restrict__ grad_product,
+    const unsigned char* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice,
+    const int* __restrict__ conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed,
+    float* __restrict__ grad_x) {
+    constexpr long long image_stride = 960;
+    constexpr long long grad_x_batch_stride = 480;
+    constexpr int grad_x_channel_stride = 30;
+    constexpr int grad_x_d_stride = 15;
     extern __shared__ uint4 memory[];
     unsigned* weights = reinterpret_cast<unsigned*>(memory);
-    unsigned* halo = weights + 13824;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = warp % 8, row = warp / 8 % 1;
-    int place[1];  // in the halo, of the 16 bytes that a lane takes of each two tiles
+    unsigned* halo = reinterpret_cast<unsigned*>(memory + 3456);
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int column = warp % 8;
+    int place[1];
 #pragma unroll
     for (int j = 0; j < 1; ++j) {
-        const int position = min((column * 1 + j * 2 + lane / 16) * 8 + lane % 8, 14);
-        place[j] = ((position / 15) * 168 + (position / 5 % 3) * 24 + (
-            position % 5)) * 4 + lane / 8 % 2 * 1008;
+        const int position = min((column + j * 2 + lane / 16) * 8 + lane % 8, 14);
+        place[j] = (position / 15 * 168 + position / 5 % 3 * 24 + position % 5) * 4 + lane / 8 % 2 * 1008;
     }
-    const int part = blockIdx.x % 1;
-    const int first_channel = part % 1 * 16;
     for (int p = threadIdx.x; p < 3456; p += 256) {
-        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(
-            conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed + part * 13824)[p];
+        const int* begin = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_input_packed;
+        reinterpret_cast<uint4*>(weights)[p] = reinterpret_cast<const uint4*>(begin)[p];
     }
-    float value[2][4];  // of windows
-    unsigned char choice[2][4];  // the element that has it
+    float value[2][4];
+    unsigned char choice[2][4];
     {
-        const int n = static_cast<int>(blockIdx.x) / 1 / 2;
-        const int box_d = static_cast<int>(blockIdx.x) / 1 % 2;
-        const int box_h = 0;
-        const int box_w = 0;
-        const auto* origin = grad_product + n * 960LL;
-        const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
-        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-        const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-        const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+        const int block = blockIdx.x;
+        const int n = block / 2;
+        const int box_d = block % 2;
+        const float* origin = grad_product + n * image_stride;
+        const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * image_stride;
+        const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int p = threadIdx.x + r * 256;
             const int u = p / 48;
             const int d = first_d + p / 24 % 2;
-            const int h = first_h + p / 6 % 4;
-            const int w = first_w + p % 6;
-            const bool inside = p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                h) < 3 && static_cast<unsigned>(w) < 5;
+            const int h = -1 + p / 6 % 4;
+            const int w = -1 + p % 6;
+            const bool inside =
+                p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                    h) < 3 && static_cast<unsigned>(w) < 5;
             const int from = d * 15 + h * 5 + w;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
@@ -961,41 +954,45 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             }
         }
     }
-    for (int item = static_cast<int>(blockIdx.x) / 1; item < 4; item += 4) {
+    for (int item = blockIdx.x; item < 4; item += 4) {
         const int n = item / 2;
         const int box_d = item % 2;
-        const int box_h = 0;
-        const int box_w = 0;
-        float sums[1][1][1][4] = {};
+        float sums[1][1][1][4] = {0.0f, 0.0f, 0.0f, 0.0f};
         __syncthreads();  // what was there before is done with
         {
             const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;
-            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 const int p = threadIdx.x + r * 256;
                 if (p >= 384) continue;
                 const int u = p / 48;
                 const int d = first_d + p / 24 % 2;
-                const int h = first_h + p / 6 % 4;
-                const int w = first_w + p % 6;
-                unsigned word[4];
+                const int h = -1 + p / 6 % 4;
+                const int w = -1 + p % 6;
+                unsigned channels[4];
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    word[k] = rounded(value[r][k]);
+                    channels[k] = rounded(value[r][k]);
                 }
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int to_d = d * 2 + e / 4 - (box_d * 2 - 1);
-                    const int to_h = h * 2 + e / 2 % 2 - (box_h * 2 - 1);
-                    const int to_w = w * 2 + e % 2 - (box_w * 2 - 1);
+                    const int to_h = h * 2 + e / 2 % 2 - -1;
+                    const int to_w = w * 2 + e % 2 - -1;
                     if (static_cast<unsigned>(to_d) < 3 && static_cast<unsigned>(
                             to_h) < 7 && static_cast<unsigned>(to_w) < 11) {
-                        reinterpret_cast<uint4*>(
-                            halo)[u * 252 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] = make_uint4((
-                            choice[r][0] == e ? word[0] : 0u), (choice[r][1] == e ? word[1] : 0u), (
-                            choice[r][2] == e ? word[2] : 0u), (choice[r][3] == e ? word[3] : 0u));
+                        Pack<unsigned, 4> unit;
+                        const unsigned found = choice[r][0] == e ? channels[0] : 0u;
+                        unit.at[0] = found;
+                        const unsigned found_2 = choice[r][1] == e ? channels[1] : 0u;
+                        unit.at[1] = found_2;
+                        const unsigned found_3 = choice[r][2] == e ? channels[2] : 0u;
+                        unit.at[2] = found_3;
+                        const unsigned found_4 = choice[r][3] == e ? channels[3] : 0u;
+                        unit.at[3] = found_4;
+                        reinterpret_cast<Pack<unsigned, 4>*>(
+                            halo)[u * 252 + to_d * 84 + to_h * 12 + to_w % 2 * 6 + to_w / 2] =
+                            unit;
                     }
                 }
             }
@@ -1003,24 +1000,21 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         __syncthreads();
         const int next = item + 4;
         if (next < 4) {
-            const int n = next / 2;
-            const int box_d = next % 2;
-            const int box_h = 0;
-            const int box_w = 0;
-            const auto* origin = grad_product + n * 960LL;
-            const auto* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n * 960LL;
-            const int first_d = (box_d * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_h = (box_h * 2 - 1 + 2) / 2 - 1;  // of windows
-            const int first_w = (box_w * 2 - 1 + 2) / 2 - 1;  // of windows
+            const int n_2 = next / 2;
+            const int box_d_2 = next % 2;
+            const float* origin = grad_product + n_2 * image_stride;
+            const unsigned char* chosen = conv_transpose3d_leaky_relu_mul_max_pool3d_kernel_choice + n_2 * image_stride;
+            const int first_d = (box_d_2 * 2 - 1 + 2) / 2 - 1;
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 const int p = threadIdx.x + r * 256;
                 const int u = p / 48;
                 const int d = first_d + p / 24 % 2;
-                const int h = first_h + p / 6 % 4;
-                const int w = first_w + p % 6;
-                const bool inside = p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
-                    h) < 3 && static_cast<unsigned>(w) < 5;
+                const int h = -1 + p / 6 % 4;
+                const int w = -1 + p % 6;
+                const bool inside =
+                    p < 384 && static_cast<unsigned>(d) < 2 && static_cast<unsigned>(
+                        h) < 3 && static_cast<unsigned>(w) < 5;
                 const int from = d * 15 + h * 5 + w;
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
@@ -1032,89 +1026,95 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
         }
 #pragma unroll 1
         for (int s = 0; s < 4; ++s) {
-            const unsigned* own = weights + s * 3456 + row * 128 + lane * 4;
-            const unsigned* at = halo + s * 2016;
-            unsigned b[1][2];
-            read(at + 0, place, b);
-            accumulate<Tf32>(own + 1664, b, sums[0]);
-            read(at + 24, place, b);
-            accumulate<Tf32>(own + 1536, b, sums[0]);
-            read(at + 4, place, b);
-            accumulate<Tf32>(own + 1792, b, sums[0]);
-            read(at + 48, place, b);
-            accumulate<Tf32>(own + 1280, b, sums[0]);
-            read(at + 72, place, b);
-            accumulate<Tf32>(own + 1152, b, sums[0]);
-            read(at + 52, place, b);
-            accumulate<Tf32>(own + 1408, b, sums[0]);
-            read(at + 96, place, b);
-            accumulate<Tf32>(own + 2048, b, sums[0]);
-            read(at + 120, place, b);
-            accumulate<Tf32>(own + 1920, b, sums[0]);
-            read(at + 100, place, b);
-            accumulate<Tf32>(own + 2176, b, sums[0]);
-            read(at + 336, place, b);
-            accumulate<Tf32>(own + 512, b, sums[0]);
-            read(at + 360, place, b);
-            accumulate<Tf32>(own + 384, b, sums[0]);
-            read(at + 340, place, b);
-            accumulate<Tf32>(own + 640, b, sums[0]);
-            read(at + 384, place, b);
-            accumulate<Tf32>(own + 128, b, sums[0]);
-            read(at + 408, place, b);
-            accumulate<Tf32>(own + 0, b, sums[0]);
-            read(at + 388, place, b);
-            accumulate<Tf32>(own + 256, b, sums[0]);
-            read(at + 432, place, b);
-            accumulate<Tf32>(own + 896, b, sums[0]);
-            read(at + 456, place, b);
-            accumulate<Tf32>(own + 768, b, sums[0]);
-            read(at + 436, place, b);
-            accumulate<Tf32>(own + 1024, b, sums[0]);
-            read(at + 672, place, b);
-            accumulate<Tf32>(own + 2816, b, sums[0]);
-            read(at + 696, place, b);
-            accumulate<Tf32>(own + 2688, b, sums[0]);
-            read(at + 676, place, b);
-            accumulate<Tf32>(own + 2944, b, sums[0]);
-            read(at + 720, place, b);
-            accumulate<Tf32>(own + 2432, b, sums[0]);
-            read(at + 744, place, b);
-            accumulate<Tf32>(own + 2304, b, sums[0]);
-            read(at + 724, place, b);
-            accumulate<Tf32>(own + 2560, b, sums[0]);
-            read(at + 768, place, b);
-            accumulate<Tf32>(own + 3200, b, sums[0]);
-            read(at + 792, place, b);
-            accumulate<Tf32>(own + 3072, b, sums[0]);
-            read(at + 772, place, b);
-            accumulate<Tf32>(own + 3328, b, sums[0]);
+            unsigned* own = weights + s * 3456 + lane * 4;
+            unsigned* at = halo + s * 2016;
+            Pack<unsigned, 2> b[1];
+            load_tiles(b, at, place);
+            multiply_tiles_tf32(sums[0], own + 1664, b);
+            load_tiles(b, at + 24, place);
+            multiply_tiles_tf32(sums[0], own + 1536, b);
+            load_tiles(b, at + 4, place);
+            multiply_tiles_tf32(sums[0], own + 1792, b);
+            load_tiles(b, at + 48, place);
+            multiply_tiles_tf32(sums[0], own + 1280, b);
+            load_tiles(b, at + 72, place);
+            multiply_tiles_tf32(sums[0], own + 1152, b);
+            load_tiles(b, at + 52, place);
+            multiply_tiles_tf32(sums[0], own + 1408, b);
+            load_tiles(b, at + 96, place);
+            multiply_tiles_tf32(sums[0], own + 2048, b);
+            load_tiles(b, at + 120, place);
+            multiply_tiles_tf32(sums[0], own + 1920, b);
+            load_tiles(b, at + 100, place);
+            multiply_tiles_tf32(sums[0], own + 2176, b);
+            load_tiles(b, at + 336, place);
+            multiply_tiles_tf32(sums[0], own + 512, b);
+            load_tiles(b, at + 360, place);
+            multiply_tiles_tf32(sums[0], own + 384, b);
+            load_tiles(b, at + 340, place);
+            multiply_tiles_tf32(sums[0], own + 640, b);
+            load_tiles(b, at + 384, place);
+            multiply_tiles_tf32(sums[0], own + 128, b);
+            load_tiles(b, at + 408, place);
+            multiply_tiles_tf32(sums[0], own, b);
+            load_tiles(b, at + 388, place);
+            multiply_tiles_tf32(sums[0], own + 256, b);
+            load_tiles(b, at + 432, place);
+            multiply_tiles_tf32(sums[0], own + 896, b);
+            load_tiles(b, at + 456, place);
+            multiply_tiles_tf32(sums[0], own + 768, b);
+            load_tiles(b, at + 436, place);
+            multiply_tiles_tf32(sums[0], own + 1024, b);
+            load_tiles(b, at + 672, place);
+            multiply_tiles_tf32(sums[0], own + 2816, b);
+            load_tiles(b, at + 696, place);
+            multiply_tiles_tf32(sums[0], own + 2688, b);
+            load_tiles(b, at + 676, place);
+            multiply_tiles_tf32(sums[0], own + 2944, b);
+            load_tiles(b, at + 720, place);
+            multiply_tiles_tf32(sums[0], own + 2432, b);
+            load_tiles(b, at + 744, place);
+            multiply_tiles_tf32(sums[0], own + 2304, b);
+            load_tiles(b, at + 724, place);
+            multiply_tiles_tf32(sums[0], own + 2560, b);
+            load_tiles(b, at + 768, place);
+            multiply_tiles_tf32(sums[0], own + 3200, b);
+            load_tiles(b, at + 792, place);
+            multiply_tiles_tf32(sums[0], own + 3072, b);
+            load_tiles(b, at + 772, place);
+            multiply_tiles_tf32(sums[0], own + 3328, b);
         }
         float* tile = reinterpret_cast<float*>(halo);  // of products, when the halo is done with
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 1; ++j) {
-            float* into = tile + (row * 16 + lane / 4) * 72 + (column * 1 + j) * 8 + lane % 4 * 2;
-            const auto& own = sums[0][0][j];
-            *reinterpret_cast<float2*>(into) = make_float2(own[0], own[1]);
-            *reinterpret_cast<float2*>(into + 576) = make_float2(own[2], own[3]);
+            float* into = tile + lane / 4 * 72 + (column + j) * 8 + lane % 4 * 2;
+            Pack<float, 2> together;
+            together.at[0] = sums[0][0][j][0];
+            together.at[1] = sums[0][0][j][1];
+            *reinterpret_cast<Pack<float, 2>*>(into) = together;
+            Pack<float, 2> together_2;
+            together_2.at[0] = sums[0][0][j][2];
+            together_2.at[1] = sums[0][0][j][3];
+            *reinterpret_cast<Pack<float, 2>*>(into + 576) = together_2;
         }
         __syncthreads();
         for (int r = threadIdx.x / 16; r < 16; r += 16) {
-            const int channel = first_channel + r;
+            const int channel = r;
             const int c = channel;
-            const int first = lane % 16;
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const int v = first + j * 16;
+                const int v = lane % 16 + j * 16;
                 const int i = v;
                 if (v < 15) {
-                    const auto products = *reinterpret_cast<const Pack<float, 1>*>(tile + r * 72 + v * 1);
+                    const Pack<float, 1> products = *reinterpret_cast<const Pack<float, 1>*>(
+                        tile + r * 72 + v);
                     Pack<float, 1> grad_x_pack;
-                    const float product = products.at[0];
-                    const float grad_x_is = product;
+                    const float grad_x_is = (products.at[0]);
                     grad_x_pack.at[0] = grad_x_is;
-                    store(grad_x + n * 480LL + c * 30 + box_d * 15 + i, grad_x_pack);
+                    store(
+                        grad_x + n * grad_x_batch_stride + c * grad_x_channel_stride + box_d * grad_x_d_stride +
+                        i, grad_x_pack);
                 }
             }
         }
@@ -1149,8 +1149,7 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
             0 : 144)) + (tap % 3 == 0 ? 36 : (tap % 3 == 1 ? 0 : 4)) + (lane / 16 * 164 + lane % 4) * 4 +
                 lane / 4 % 4;
     }
-    float sums[4][1][4] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f,
-        0.0f, 0.0f, 0.0f};
+    float sums[4][1][4] = {};
     const int block = blockIdx.x;
     float value[1][4];
     unsigned char choice[1][4];
@@ -1640,7 +1639,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_0ed68cf67a12",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_8137dcf4487d",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",

@@ -59,7 +59,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Halo:
-    """Nodes that fill the first tile of turns. What lies outside of the tensor is 0."""
+    """Nodes that fill a tile of turns. What lies outside of the tensor is 0."""
 
     k: Builder
     of: Correlation
@@ -68,6 +68,8 @@ class Halo:
     staged: Staged
     turns: ir.Turns
     lane: Index
+    number: int = 0
+    """Of the tile among those that turn."""
 
     @property
     def units(self) -> Number:
@@ -113,7 +115,7 @@ class Halo:
         """The same by copies that go on beside what follows, each a float32 as it is; `settle` must follow when they
         have come. Of four channels a warp's second half copies the second two first: lanes that write 4 of 16 bytes
         each have four of them in a bank, and so two."""
-        k, tile = self.k, self.turns.into[0]
+        k, tile = self.k, self.turns.into[self.number]
         other = k.let("other", self.lane // 16 * 2, "int")
         origin = self._origin(item)
         with self._positions() as p:
@@ -131,7 +133,7 @@ class Halo:
         k = self.k
         if self.staged.is_copied:
             return
-        with k.own(self.turns.tiles[0]), self._positions() as p:
+        with k.own(self.turns.tiles[self.number]), self._positions() as p:
             place = self._dealt(p)
             with k.unrolled("u", self.units) as u:
                 came, unit = (ir.Element(pack(name, dtype)) for name, dtype in
@@ -182,7 +184,7 @@ class Halo:
         return self.k.let("dealt", row + in_row % stride * boxes.lane_row + in_row // stride, "int")
 
     def _at(self, u: Index, place: Index) -> ir.InShared:
-        return ir.InShared(self.turns.tiles[0], ((u * self.boxes.points + place) * WORDS,))
+        return ir.InShared(self.turns.tiles[self.number], ((u * self.boxes.points + place) * WORDS,))
 
     # the tensor
 

@@ -8,6 +8,7 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.walks.lower import build_walks
+from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.lower import chosen, multiplied
@@ -31,7 +32,14 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
-    made = build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)
+    made = _multiplied(conv, tiling, gpu)
     if isinstance(tiling, PooledWalks):  # puts the weight in order itself
         return made
     return replace(made, kernels=(printed(pack(conv, tiling, made.buffers[0])), *made.kernels))
+
+
+def _multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
+    """The kernel that multiplies."""
+    if type(tiling) is Tiling:
+        return build_warps(conv, tiling, gpu).lowered()
+    return build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)

@@ -164,10 +164,10 @@ class SpreadHalo:
 
     def __init__(
         self, k: Builder, of: Correlation, boxes: Boxes, source: Source, staged: Staged, turns: ir.Turns,
-        spread: Spread, choices: ir.Tensor | None, some: Item,
+        spread: Spread, choices: ir.Tensor | None, some: Item, number: int = 0,
     ) -> None:  # fmt: skip
         self.k, self.of, self.boxes, self.source, self.staged = k, of, boxes, source, staged
-        self.tile, self.choices, self.spread = turns.tiles[0], choices, spread
+        self.tile, self.choices, self.spread = turns.tiles[number], choices, spread
         most = HELD // boxes.unit
         outer = boxes.staged * STEP_UNITS
         self.work = Spreading(k, spread, self._sides, outer, most, self._values, self._words, self._store, some)

@@ -16,7 +16,6 @@ from functools import cached_property
 
 from crucible.schedule import cost
 from crucible.schedule.machine import H200, Machine
-from crucible.target.cuda import block, unrolled
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import lines
 from crucible.write.program import Operand, contiguous
@@ -159,7 +158,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Halo:
-    """Text that fills it."""
+    """Text of what is read for it, by warpgroups."""
 
     of: Correlation
     source: Operand
@@ -170,119 +169,6 @@ class Halo:
     @property
     def unit(self) -> int:
         return UNITS[self.source.dtype]
-
-    def fill(self, word: str, step: str) -> list[str]:
-        """From tensor `word`, the channels from those of `step` on, of item `n` at `box_*` of `group`; a thread takes a
-        position, or loads so many before it stores any. What lies outside of the tensor is 0."""
-        together = self.tiling.positions_together
-        if together == 1:
-            return self._staged(word, step, self._unit(step))
-        units = str(self.tiling.staged * STEP_UNITS)
-        guard = math.prod(self.tiling.halo) % (THREADS * together) != 0 or self.tiling.lane_stride > 1
-        load = [*self._numbered(), *self._place("beyond" if guard else "")]
-        load += unrolled("u", units, [*self.word(step), "words[r][u] = word;"])
-        store = [*self._numbered(), *["if (beyond) continue;"] * guard, *self._dealt()]
-        store += unrolled("u", units, [f"{self._unit_at} = words[r][u];"])
-        lines = [f"uint4 words[{together}][{units}];", *unrolled("r", str(together), load)]
-        lines += unrolled("r", str(together), store)
-        head = f"for (int begin = threadIdx.x; begin < {self._threads}; begin += {THREADS * together})"
-        return [self._origin(word, step), *block(head, lines)]
-
-    def ask(self, word: str, step: str) -> list[str]:
-        """The same by copies that go on beside what follows, each a float32 as it is; `settled` must follow, by the
-        same threads, when they have come. Of four channels a warp's second half copies the second two first: lanes that
-        write 4 of 16 bytes each have four of them in a bank, and so two."""
-        other = ["const int other = lane / 16 * 2;"]
-        return [*other, *self._staged(word, step, [self._copy(step, k) for k in range(4)])]
-
-    def settled(self) -> list[str]:
-        """What has come, as tensor cores take it."""
-        if self.convert == "bits":
-            return []
-        parts = ", ".join(f"{self.convert}(__uint_as_float(word.{part}))" for part in "xyzw")
-        turned = [f"const uint4 word = {self._unit_at};", f"{self._unit_at} = {{{parts}}};"]
-        return self._positions([*self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), turned)])
-
-    @property
-    def _at(self) -> str:
-        """Where position p lies."""
-        return "p" if self.tiling.lane_stride == 1 else "dealt"
-
-    def _dealt(self) -> list[str]:
-        tiling, width = self.tiling, self.tiling.halo[-1]
-        if tiling.lane_stride == 1:
-            return []
-        row = f"p / {width} * {tiling.stored[-1]} + " if len(tiling.halo) > 1 else ""
-        in_row = f"p % {width}" if row else "p"
-        words = f"{row}{in_row} % {tiling.lane_stride} * {tiling.lane_row} + {in_row} / {tiling.lane_stride}"
-        return [f"const int dealt = {words};  // so that strided reads are of neighbours"]
-
-    @property
-    def _threads(self) -> int:
-        """That take a position each; where they are dealt, some beyond the last one."""
-        turn = 8 * self.tiling.lane_stride
-        count = math.prod(self.tiling.halo)
-        return count if self.tiling.lane_stride == 1 else -(-count // turn) * turn
-
-    def _position(self, number: str) -> str:
-        """Where positions are dealt, eight threads, which store 16 bytes each at a time, take eight that will be
-        neighbours."""
-        stride = self.tiling.lane_stride
-        if stride == 1:
-            return number
-        return f"{number} / {8 * stride} * {8 * stride} + {number} % 8 * {stride} + {number} / 8 % {stride}"
-
-    def _positions(self, lines: Sequence[str]) -> list[str]:
-        """A thread a position."""
-        count = math.prod(self.tiling.halo)
-        if self.tiling.lane_stride == 1:
-            return block(f"for (int p = threadIdx.x; p < {count}; p += {THREADS})", lines)
-        guard = [f"if (p >= {count}) continue;"] if count < self._threads else []
-        lines = [f"const int p = {self._position('k')};", *guard, *lines]
-        return block(f"for (int k = threadIdx.x; k < {self._threads}; k += {THREADS})", lines)
-
-    def _numbered(self) -> list[str]:
-        """Position p of round r, and whether there is none."""
-        lines = [f"const int k = begin + r * {THREADS}, p = {self._position('k')};"]
-        return [*lines, f"const bool beyond = p >= {math.prod(self.tiling.halo)};"]
-
-    def _origin(self, word: str, step: str) -> str:
-        of, source = self.of, self.source
-        origin = f"{word} + n * {source.strides[0]}LL"
-        if of.groups > 1:
-            origin += f" + group * {of.in_channels * source.strides[1]}LL"
-        if step != "0":
-            origin += f" + {step} * {self.unit * STEP_UNITS * source.strides[1]}LL"
-        return f"const auto* origin = {origin};"
-
-    def _staged(self, word: str, step: str, unit: Sequence[str]) -> list[str]:
-        lines = [*self._place(), *self._dealt(), *unrolled("u", str(self.tiling.staged * STEP_UNITS), unit)]
-        return [self._origin(word, step), *self._positions(lines)]
-
-    def _place(self, beyond: str = "") -> list[str]:
-        """Where a position is in the tensor, and whether it is inside, and not `beyond` the halo."""
-        lines, terms = [], []
-        tests = [f"!{beyond}"] if beyond else []
-        names = DIMS[-len(self.of.axes) :]
-        for dim, word in enumerate(decoded("p", self.tiling.halo)):
-            axis, name, first = self.of.axes[dim], names[dim], self.of.axes[dim].shifts[0]
-            start = times(f"box_{name}", axis.in_stride)
-            moved = f" {'-' if first < 0 else '+'} {abs(first)}" if first else ""
-            lines.append(f"const int {name} = {start} + {word}{moved};")
-            reached = (self.tiling.boxes[dim] * self.tiling.box[dim] - 1) * axis.in_stride + axis.shifts[-1]
-            if first < 0 or reached >= axis.extent:
-                tests.append(f"static_cast<unsigned>({name}) < {axis.extent}")
-            terms.append(times(name, self.source.strides[2 + dim]))
-        lines.append(f"const bool inside = {' && '.join(tests) or 'true'};")
-        return [*lines, f"const auto* from = origin + {' + '.join(filter(None, terms)) or '0'};"]
-
-    def _unit(self, step: str) -> list[str]:
-        """16 bytes of channels at one position."""
-        return [*self.word(step), f"{self._unit_at} = word;"]
-
-    @property
-    def _unit_at(self) -> str:
-        return f"reinterpret_cast<uint4*>(halo)[u * {self.tiling.points} + {self._at}]"
 
     def word(self, step: str) -> list[str]:
         """`word`: unit `u` of the channels from those of `step` on at `from`, 0 where that is not `inside`."""
@@ -298,12 +184,6 @@ class Halo:
         """The float32 of unit `u` as they are, to be converted when they are there; 0 as in `word`."""
         reads = [f"from[(u * {self.unit} + {k}) * {self.source.strides[1]}]" for k in range(self.unit)]
         return [f"{into}[{k}] = {self._test(step, k)} ? {read} : 0.0f;" for k, read in enumerate(reads)]
-
-    def _copy(self, step: str, k: int) -> str:
-        to = f"coming + (u * {self.tiling.points} + {self._at}) * 4 + ({k} ^ other)"
-        test = self._test(step, f"({k} ^ other)")
-        place = f"from + (u * {self.unit} + ({k} ^ other)) * {self.source.strides[1]}"
-        return f"copy_ahead({to}, {place if test == 'true' else f'{test} ? {place} : origin'}, {test});"
 
     def _test(self, step: str, k: int | str) -> str:
         """Whether a channel and the position are inside of the tensor."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.program import contiguous
 
@@ -84,61 +83,6 @@ class Rows:
     def vectors(self) -> int:
         """Of a row."""
         return self.runs * self.run // self.vector
-
-    # text
-
-    def left(self) -> list[str]:
-        """For the item: how much of a run is inside of the output."""
-        if not self._is_cut(self.first):
-            return []
-        start = self._start(self.first)
-        of = f"min({self.box[self.first]}, {self.outputs[self.first]} - {start})"
-        return [f"const int left = {times(of, self.inner)};  // of a run, inside of the output"]
-
-    def place(self) -> tuple[list[str], list[str]]:
-        """For vector `v`: where it is, and the tests that it is inside."""
-        lines, tests = [], []
-        steps = self.run // self.vector
-        run, i = ("0", "v") if self.runs == 1 else (f"v / {steps}", f"v % {steps}")
-        lines.append(f"const int i = {times(i, self.vector)};")
-        if self.runs > 1:
-            lines.append(f"const int run = {run};")
-        lines += self.outer()
-        tests += [f"{self.dims[dim]} < {self.outputs[dim]}" for dim in range(self.first) if self._is_cut(dim)]
-        if self._is_cut(self.first):
-            tests.append("i < left")
-        return lines, tests
-
-    def outer(self) -> list[str]:
-        """Where `run` is, along the dims before its first."""
-        words = ["0"] * self.first if self.runs == 1 else decoded("run", self.box[: self.first])
-        return [
-            f"const int {self.dims[dim]} = {self._start(dim)}{'' if word == '0' else f' + {word}'};"
-            for dim, word in enumerate(words)
-        ]
-
-    def offset(self, strides: Sequence[int]) -> str:
-        """Of the vector's first output, in a tensor of these strides."""
-        return " + ".join(filter(None, [self.begin(strides), times("i", strides[-1])])) or "0"
-
-    def begin(self, strides: Sequence[int]) -> str:
-        """Of the run's first output; empty for 0."""
-        terms = [f"n * {strides[0]}LL" if strides[0] else "", times("c", strides[1])]
-        terms += [times(self.dims[dim], strides[2 + dim]) for dim in range(self.first)]
-        if self.tiling.boxes[self.first] > 1:
-            start = self._start(self.first)
-            terms.append(times(f"({start})" if "/" in start else start, strides[2 + self.first]))
-        return " + ".join(filter(None, terms))
-
-    def _start(self, dim: int) -> str:
-        """Boxes are made of whole windows, so what is divided has no rest."""
-        phases, size = self.tiling.made.phases[dim], self.tiling.pool[dim] if self.tiling.pool else 1
-        common = math.gcd(phases, size)
-        word = times(f"box_{self.dims[dim]}", phases // common)
-        return word if size == common else f"{word} / {size // common}"
-
-    def _is_cut(self, dim: int) -> bool:
-        return self.tiling.boxes[dim] * self.box[dim] > self.outputs[dim]
 
 
 def plain(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
-from crucible.target.cuda import CUDA_TYPES, INCLUDES, converted, indented
+from crucible.target.cuda import CUDA_TYPES, INCLUDES, indented
 from crucible.target.names import wished
 from crucible.write.convolution.choosing import Choosing
-from crucible.write.convolution.front import words
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import DIMS, times
-from crucible.write.convolution.pieces import Words
+from crucible.write.convolution.halo import DIMS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.kernel import Buffer, Kernel
 from crucible.write.program import Operand, Result, reads
@@ -40,12 +38,6 @@ class Scene:
     @cached_property
     def half(self) -> bool:
         return self.conv.source.dtype != "float32"
-
-    @cached_property
-    def words(self) -> Words:
-        """How elements of the source are multiplied, and what becomes of them before."""
-        conv = self.conv
-        return words(conv.math, conv.source.dtype, conv.front, f"{conv.name}_staged")
 
     @cached_property
     def choosing(self) -> Choosing | None:
@@ -122,8 +114,3 @@ class Scene:
         grid = (blocks or self.parts * self.blocks_a_part, 1, 1)
         before = tuple(dict.fromkeys([*include, *preamble]))
         return Kernel(name, text, before, tuple(read), tuple(written), grid, threads, shared_bytes, architecture)
-
-    def of_channel(self, operand: Operand, name: str) -> str:
-        """Declares what an operand holds for all of channel `c`."""
-        at = times("c", operand.strides[1]) or "0"
-        return f"const float {name} = {converted(f'{operand.name}[{at}]', operand.dtype, 'float32')};"

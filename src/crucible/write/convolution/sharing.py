@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from crucible.graph import ITEM_BYTES
-from crucible.target.cuda import CUDA_TYPES, converted
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.rows import Rows, plain
 from crucible.write.convolution.scene import Scene
@@ -22,15 +20,6 @@ LANES = (32, 16, 8)
 """That may take a row: eight times 16 bytes are the least that memory gives at full speed."""
 
 
-class Load(NamedTuple):
-    """For a vector of neighbouring outputs."""
-
-    type_: str
-    text: str
-    """Of vector `v`."""
-    words: int
-
-
 @dataclass(frozen=True)
 class Sharing:
     """Of the rows of a tile among `threads` threads."""
@@ -41,17 +30,13 @@ class Sharing:
     threads: int
 
     @cached_property
-    def each(self) -> dict[str, Load]:
-        """What is loaded, by the operand, unless a row has one element of it."""
-        return {each.name: self._load(each) for each in self.scene.operands if not is_of_row(each)}
+    def words(self) -> int:
+        """Registers for what is loaded for a vector; not what a row has one element of."""
+        return sum(self._words(each) for each in self.scene.operands if not is_of_row(each))
 
-    def _load(self, operand: Operand) -> Load:
-        strides, vector = plain(operand.strides, self.scene.conv.made_shape), self.laid.vector
-        word, offset = operand.name, self.laid.offset(strides)
-        if strides[-1] == 0:
-            return Load("float", converted(f"{word}[{offset}]", operand.dtype, "float32"), 1)
-        type_ = f"Pack<{CUDA_TYPES[operand.dtype]}, {vector}>"
-        return Load(type_, f"load<{vector}>({word} + {offset})", -(-vector * ITEM_BYTES[operand.dtype] // 4))
+    def _words(self, operand: Operand) -> int:
+        strides = plain(operand.strides, self.scene.conv.made_shape)
+        return -(-self.laid.vector * ITEM_BYTES[operand.dtype] // 4) if strides[-1] else 1
 
     @cached_property
     def lanes(self) -> int:
@@ -82,8 +67,8 @@ class Sharing:
         return self._together(self.lanes)
 
     def _together(self, lanes: int) -> int:
-        words = sum(each.words for each in self.each.values())
-        most = max(1, MOST_WORDS[self.scene.tiling.blocks - 1] // words) if words else MOST_TOGETHER
+        words = MOST_WORDS[self.scene.tiling.blocks - 1]
+        most = max(1, words // self.words) if self.words else MOST_TOGETHER
         rounds = self._rounds(lanes)
         return -(-rounds // -(-rounds // most))
 

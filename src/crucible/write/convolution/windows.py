@@ -19,6 +19,10 @@ MOST = 64
 """Elements of a window: they are written out one by one."""
 
 
+SPREAD = "It reads gradients of windows, and spreads them over the windows' elements in shared memory."
+"""In a kernel's description, where they are."""
+
+
 @dataclass(frozen=True)
 class Windows:
     """A pool whose windows lie side by side from the first output on; what does not fill the last of them is left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,27 +11,18 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kernel.places import ITEM_BYTES
+from crucible.kinds.convolution.vectors import laid
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.rows import plain
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
 from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, Walks
 from crucible.write.kernel import Buffer
-from crucible.write.program import Operand, Result
 
 UNIT = 16
 """Bytes that are moved at once, and that tensor cores take of a row."""
 WORDS = 4
 """Of a unit."""
-
-
-@dataclass(frozen=True)
-class Laid:
-    """A tensor, and how it lies: [N, C, *spatial]."""
-
-    tensor: ir.Tensor
-    strides: tuple[Size, ...]
 
 
 @dataclass(frozen=True)
@@ -52,10 +43,10 @@ class Frame:
         self.conv, self.walks = conv, walks
         self.scene = Scene(conv, walks, packed(conv.name, walks), gpu)
         self.dims = self.scene.dims
-        self.source = self.laid(conv.source, conv.correlation.in_shape, "read")
+        self.source = laid(conv.source, conv.correlation.in_shape, self.dims)
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
-        self.operands = {each.name: self.laid(each, conv.made_shape, "read") for each in self.scene.operands}
-        self.results = {each.name: self.laid(each, conv.made_shape, "write") for each in self.scene.elementwise}
+        self.operands = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.operands}
+        self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
         self.parts = tuple(
             Buffer(f"{each.name}_parts", "float32", self.blocks * walks.groups * ROWS) for each in self.scene.sums
         )
@@ -74,16 +65,6 @@ class Frame:
             window=walks.span, teams=walks.groups, brings=walks.loads > 0, slack=walks.points - staged,
         )  # fmt: skip
 
-    def laid(self, tensor: Operand | Result, shape: Sequence[int], access: str) -> Laid:
-        last = sum((n - 1) * stride for n, stride in zip(shape, tensor.strides, strict=True))
-        names = ("batch", "channel", *self.dims)
-        strides = (
-            Size(f"{tensor.name}_{name}_stride", stride, counts=name != "batch")
-            for name, stride in zip(names, plain(tensor.strides, shape), strict=True)
-        )
-        made = ir.Tensor(tensor.name, tensor.dtype, "read" if access == "read" else "write", 1 + last)
-        return Laid(made, tuple(strides))
-
     @property
     def unit(self) -> int:
         """Numbers of a unit."""
@@ -91,14 +72,13 @@ class Frame:
 
     @property
     def tensors(self) -> tuple[ir.Tensor, ...]:
-        laid = [self.source, *self.operands.values()]
         written = (*(each.tensor for each in self.results.values()), *self.part_tensors)
-        return laid[0].tensor, self.packed, *(each.tensor for each in laid[1:]), *written
+        return self.source.tensor, self.packed, *(each.tensor for each in self.operands.values()), *written
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        laid = [self.source, *self.operands.values(), *self.results.values()]
-        return tuple(stride for each in laid for stride in each.strides)
+        every = (self.source, *self.operands.values(), *self.results.values())
+        return tuple(stride for each in every for stride in each.strides)
 
     @property
     def blocks(self) -> int:

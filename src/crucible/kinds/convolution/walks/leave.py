@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Place, Size, Smaller
-from crucible.kinds.convolution.walks.frame import Frame, Item, Laid
+from crucible.kinds.convolution.vectors import Laid
+from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.indices import total
-from crucible.kinds.values import inputs_of
-from crucible.write.convolution.fused import PRODUCT
 from crucible.write.convolution.rows import Rows
 from crucible.write.convolution.warpgroup.walks import CHANNELS, ROWS
 
@@ -93,26 +92,6 @@ class Leaving:
         inside = [Compare("<", w_in, Number(outputs))] if width > outputs else []
         inside += [Compare("<", row_in, Number(rows))] if walks.columns_of_b > rows * width else []
         return Position(self.lane // 4 + i * 8, row_in, w_in, tuple(inside))
-
-    # the chain
-
-    def made(
-        self, product: ir.Element, of_row: Mapping[str, ir.Element], came: Mapping[str, ir.Element]
-    ) -> dict[str, ir.Element]:
-        """What it gives, by result, of what a row has and of what came for a place."""
-        k, exprs = self.k, {each.name: each.expr for each in self.frame.conv.results}
-        values = {name: ir.Element(ir.Fragment(f"{name}_value", "float32")) for name in came}
-        for name, each in came.items():
-            k.add(ir.Convert(values[name], each, declares=True))
-        made = {name: ir.Element(ir.Fragment(f"{name}_is", "float32")) for name in exprs}
-        known = {PRODUCT: product, **values, **of_row}
-        results = tuple((made[name], expr) for name, expr in exprs.items())
-        k.add(ir.Chain(results, inputs_of(exprs.values(), known.__getitem__)))
-        return made
-
-    def add(self, made: Mapping[str, ir.Element], totals: Mapping[str, ir.Fragment]) -> None:
-        for name, each in totals.items():
-            self.k.add(ir.Accumulate("sum", ir.Element(each), made[name]))
 
     # runs
 

@@ -3,14 +3,15 @@ over its rows in the order of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index, Number
-from crucible.kinds.convolution.walks.frame import Frame, Item, Laid
+from crucible.kinds.convolution.staged import pack
+from crucible.kinds.convolution.vectors import Vectors, Where, value
+from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.convolution.walks.leave import SLABS, Leaving, Position
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import is_of_row
@@ -18,21 +19,18 @@ from crucible.write.convolution.rows import MOST, Rows
 from crucible.write.convolution.sharing import Sharing
 from crucible.write.convolution.warpgroup.walks import CHANNELS
 
-Where = Callable[[Laid], Index]
-"""A place in a tensor."""
-
 
 class ByRows(Leaving):
     """It while it is made. A warp adds sums up in shared memory of its own."""
 
     def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
         super().__init__(frame, k, lane, warp, first_channel)
-        self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
-        self.each = {name: laid for name, laid in frame.operands.items() if name not in self.of_row}
-        laid = [*frame.results.values(), *self.each.values()]
+        each = [frame.operands[each.name] for each in frame.scene.operands if not is_of_row(each)]
+        laid = [*frame.results.values(), *each]
         strides = dict.fromkeys(tuple(each.value for each in one.strides) for one in laid)
         self.runs = Rows(self.walks, tuple(strides), frame.dims, MOST)
         self.sharing = Sharing(frame.scene, self.runs, CHANNELS, WARP)
+        self.vectors = Vectors(k, frame.scene, frame.operands, frame.results, self.sharing)
         self.lanes = replace(self.lanes, value=self.sharing.lanes)
         self.tile = self._own("tile", (CHANNELS, self.walks.pitch), "of this warp, for 16 channels")
         self.sums = [each.name for each in frame.scene.sums]
@@ -89,45 +87,24 @@ class ByRows(Leaving):
                 self._row(item, row, channel, own)
 
     def _row(self, item: Item, row: Index, channel: Index, own: Index) -> None:
-        k, step = self.k, self.sharing.together * self.sharing.lanes
-        self.values = {name: ir.Element(ir.Fragment(f"{name}_value", "float32")) for name in self.of_row}
-        for name, value in self.values.items():
-            laid = self.frame.operands[name]
-            at = item.image * laid.strides[0] + channel * laid.strides[1]
-            k.add(ir.Load(value, ir.Global(laid.tensor, at), declares=True))
-        self.of_plane = {name: ir.Fragment(f"{name}_total", "float32") for name in self.sums}
-        k.add(*(ir.Declare((each,), "sum") for each in self.of_plane.values()))
-        if step >= self.runs.vectors:
-            self._some(item, row, channel, own)
-        else:
-            with k.loop("first", own, Number(self.runs.vectors), Number(step), "int") as first:
-                self._some(item, row, channel, first)
-        for number, total in enumerate(self.of_plane.values()):
-            k.add(ir.Reduce("sum", total, "team", (self.lanes,)))
+        k = self.k
+        self.vectors.begin(item.image, channel)
+        of_plane = {name: value(f"{name}_total") for name in self.sums}
+        k.add(*(ir.Declare((each.of,), "sum") for each in of_plane.values()))
+        added = {name: ("sum", each) for name, each in of_plane.items()}
+        self.vectors.leave(own, lambda v: self._spot(item, channel, v), lambda v: self._products(row, v), added)
+        for number, total in enumerate(of_plane.values()):
+            k.add(ir.Reduce("sum", total.of, "team", (self.lanes,)))
             with k.when((Compare("==", own, ZERO),)):
-                kept, before = ir.InShared(self.totals, (Number(number), row)), ir.Fragment("before", "float32")
-                k.add(ir.Load(ir.Element(before), kept, declares=True))
-                k.add(ir.Accumulate("sum", ir.Element(total), ir.Element(before)))
-                k.add(ir.Store(ir.Element(total), kept))
+                kept, before = ir.InShared(self.totals, (Number(number), row)), value("before")
+                k.add(ir.Load(before, kept, declares=True))
+                k.add(ir.Accumulate("sum", total, before), ir.Store(total, kept))
 
-    def _some(self, item: Item, row: Index, channel: Index, first: Index) -> None:
-        """Of a lane's vectors those that are on their way at once: what they load, then what becomes of them."""
-        k, together = self.k, Number(self.sharing.together)
-        self.came = {name: ir.Fragment(f"{name}_each", *self._type(laid, together)) for name, laid in self.each.items()}
-        k.add(*(ir.Declare((each,)) for each in self.came.values()))
-        beyond = self.runs.vectors % (together.value * self.sharing.lanes) > 0
-        for make in (self._load, self._make) if self.each else (self._make,):
-            with k.unrolled("j", together) as j:
-                v = k.named("v", first + j * self.sharing.lanes)
-                at, tests = self._spot(item, channel, v)
-                with k.when((*((Compare("<", v, Number(self.runs.vectors)),) if beyond else ()), *tests)):
-                    make(j, ir.InShared(self.tile, (row, v * self.runs.vector)), at)
-
-    def _type(self, laid: Laid, together: Number) -> tuple[str, tuple[Index, ...], bool]:
-        """Of what is loaded: a pack of neighbours, or a number that they have in common."""
-        if laid.strides[-1].value == 0:
-            return "float32", (together,), False
-        return laid.tensor.dtype, (together, Number(self.runs.vector)), True
+    def _products(self, row: Index, v: Index) -> tuple[ir.Fragment, None]:
+        products = pack("products", "float32", self.runs.vector)
+        place = ir.InShared(self.tile, (row, v * self.runs.vector))
+        self.k.add(ir.Load(ir.Element(products), place, declares=True))
+        return products, None
 
     def _spot(self, item: Item, channel: Index, v: Index) -> tuple[Where, list[Compare]]:
         """A vector's place in a tensor, and the tests that it is inside."""
@@ -144,24 +121,3 @@ class ByRows(Leaving):
         tests += [] if self.left is None else [Compare("<", piece, self.left // runs.vector)]
         i = piece * runs.vector
         return lambda laid: self.place_of(item, laid, channel, outer) + i * laid.strides[-1], tests
-
-    def _load(self, j: Index, place: ir.InShared, at: Where) -> None:
-        for name, laid in self.each.items():
-            self.k.add(ir.Load(ir.Element(self.came[name], (j,)), ir.Global(laid.tensor, at(laid))))
-
-    def _make(self, j: Index, place: ir.InShared, at: Where) -> None:
-        """Of a vector its products, their chain, and what leaves."""
-        k, vector, results = self.k, Number(self.runs.vector), self.frame.results
-        products = ir.Fragment("products", "float32", (vector,), True)
-        k.add(ir.Load(ir.Element(products), place, declares=True))
-        packs = {
-            name: ir.Fragment(f"{name}_pack", laid.tensor.dtype, (vector,), True) for name, laid in results.items()
-        }
-        k.add(*(ir.Declare((each,)) for each in packs.values()))
-        with k.unrolled("k", vector) as n:
-            came = {name: ir.Element(each, (j, n) if each.packed else (j,)) for name, each in self.came.items()}
-            made = self.made(ir.Element(products, (n,)), self.values, came)
-            k.add(*(ir.Convert(ir.Element(pack, (n,)), made[name]) for name, pack in packs.items()))
-            self.add(made, self.of_plane)
-        for name, laid in results.items():
-            k.add(ir.Store(ir.Element(packs[name]), ir.Global(laid.tensor, at(laid))))

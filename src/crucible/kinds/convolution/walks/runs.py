@@ -6,7 +6,8 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index, Larger, Number, Smaller, Variable
 from crucible.kernel.places import ITEM_BYTES
-from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item, Laid
+from crucible.kinds.convolution.vectors import Laid, chained
+from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item
 from crucible.kinds.convolution.walks.leave import SLABS, Leaving, Position
 from crucible.write.convolution.rows import Rows
 from crucible.write.convolution.warpgroup.walk_choice import brought
@@ -121,10 +122,10 @@ class InRuns(Leaving):
         k.add(*([ir.Declare((pack,))] if self.result else []))
         with k.unrolled("k", count) as n:
             of_place = {name: ir.Element(each, (n,)) for name, each in came.items()}
-            made = self.made(ir.Element(sums, (first + n,)), self.of_channel, of_place)
+            made = chained(k, self.frame.conv, ir.Element(sums, (first + n,)), self.of_channel, of_place)
             k.add(*(ir.Convert(ir.Element(pack, (n,)), made[name]) for name in self.frame.results))
             with k.when(inside if self.totals else ()):
-                self.add(made, self.of_plane)
+                k.add(*(ir.Accumulate("sum", ir.Element(each), made[name]) for name, each in self.of_plane.items()))
         if self.result:
             with k.when(inside):
                 k.add(ir.Store(ir.Element(pack), self._at(0, place)))

@@ -11,10 +11,10 @@ from crucible.write.kernel import Buffer
 
 
 def conversions(math: str) -> tuple[str, ...]:
-    """What of `pieces.WORDS` is not the instruction itself; of float32 kept exact, how it is divided in two."""
+    """What texts call; of float32 kept exact, how it is divided in two."""
     if math == "fp32":
         return BITS, *TF32_WORDS
-    return tuple(part for part in WORDS[math].preamble if "mma.sync" not in part)
+    return WORDS[math].preamble
 
 
 def packed(name: str, division: Walks | Streams | Scatter) -> Buffer:

@@ -12,13 +12,13 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.spreading import SPREAD
 from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.packing import conversions, packed
 from crucible.write.convolution.warpgroup.stream_staging import Stages
 from crucible.write.convolution.warpgroup.stream_tail import StreamTail
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Part, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
+from crucible.write.convolution.windows import SPREAD
 from crucible.write.kernel import Kernel, Lowered
 
 
