@@ -316,6 +316,27 @@ def test_where_tf32_is_not_allowed_convolutions_are_exact() -> None:
         assert isinstance(step, Fused) and isinstance(step.compute, Convolution) and step.compute.exact is not tf32
 
 
+@pytest.mark.parametrize(
+    ("module", "shape", "exact", "rounded"),
+    [
+        (nn.ConvTranspose2d(8, 128, 4, 2), (2, 8, 5, 6), True, False),
+        (nn.ConvTranspose3d(8, 128, 3), (2, 8, 3, 4, 5), True, False),
+        (nn.ConvTranspose2d(8, 128, 3), (2, 8, 5, 6), False, False),
+        (nn.Conv2d(8, 128, 3, 2), (2, 8, 7, 6), False, False),
+        (nn.ConvTranspose3d(8, 136, 3), (2, 8, 3, 4, 5), False, False),
+        (nn.ConvTranspose2d(16, 256, 4, 2, groups=2), (2, 16, 5, 6), False, False),
+        (nn.ConvTranspose2d(8, 16, 4, 2), (2, 8, 5, 6), True, True),
+    ],
+    ids=["strides", "three dims", "neither", "not transposed", "too many", "groups", "few"],
+)
+def test_exactly_ours_are_transposed_convolutions_of_more_channels(
+    module: nn.Module, shape: tuple[int, ...], exact: bool, rounded: bool
+) -> None:
+    graph = trace(nn.Sequential(module, nn.ReLU()), [torch.rand(shape)])
+    found = [not calls(fuse(graph, tf32=tf32)) for tf32 in (False, True)]
+    assert found == [exact, rounded]
+
+
 def test_a_convolution_reads_what_is_computed_before_it() -> None:
     def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
         y = self.second(torch.relu(self.first(x)).tanh())

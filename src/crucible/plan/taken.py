@@ -90,8 +90,19 @@ def _are_faster(of: Correlation, kind: str, machine: Machine) -> bool:
     return pays.convolution_pays(machine, max(channels), min(channels) if of.groups > 1 else None)
 
 
-def _are_faster_exactly(of: Correlation, machine: Machine) -> bool:
-    """Whether they do where float32 is kept."""
+def _is_slow_exactly(of: Correlation, kind: str) -> bool:
+    """Whether it is a transposed convolution of which PyTorch makes little where float32 is kept."""
+    return "transpose" in kind and of.groups == 1 and (math.prod(of.phases) > 1 or len(of.axes) == MOST_DIMS)
+
+
+def _are_faster_exactly(of: Correlation, kind: str, machine: Machine) -> bool:
+    """The same where float32 is kept."""
+    if kind == LINEAR:
+        return False
+    if _is_slow_exactly(of, kind):
+        return pays.exact_transposed_pays(machine, max(of.in_channels, of.out_channels))
+    if not _are_faster(of, kind, machine):
+        return False
     is_depthwise = of.merged > 1 and of.apart.in_channels == 1
     return not is_depthwise or pays.depthwise_pays_exactly(machine, math.prod(axis.kernel for axis in of.axes))
 
@@ -121,12 +132,10 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, m
         of = taken(operation.kind, args)
     except NotCovered:
         return False
-    if not _are_faster(of, operation.kind, machine):
-        return False
     readers = graph.readers(operation.output.name)
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
-    if exact and (operation.kind == LINEAR or not _are_faster_exactly(of, machine)):
+    if not (_are_faster_exactly if exact else _are_faster)(of, operation.kind, machine):
         return False
     if not exact and _weighs_too_much(of, operation.output.tensor.dtype, machine):
         return False

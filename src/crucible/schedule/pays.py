@@ -29,6 +29,15 @@ def depthwise_pays_exactly(m: Machine, taps: int) -> bool:
     return taps <= m.choices.most_exact_taps
 
 
+def exact_transposed_pays(m: Machine, channels: int) -> bool:
+    """Whether they do where float32 is kept of a transposed convolution with strides, or in three dims, in one group:
+    PyTorch's makes 8 to 15 TFLOP/s of 64 channels to 128 (level 2 of KernelBench, 93, 91, 36, 61, 77 and 100: 4.5 to
+    48 ms, H100), ours 50 of 64 channels, for which the estimate is two thirds of the time. With 128 ours are estimated,
+    so corrected, at 0.23 to 0.46 of PyTorch's time, and not measured. Not without strides in two dims: 64 channels to
+    128 of 5x5 take PyTorch 3.4 ms, and ours 4.8 by that estimate."""
+    return channels <= m.choices.most_exact_transposed
+
+
 def channels_last_depthwise_pays(m: Machine, taps: int) -> bool:
     """Whether PyTorch's depthwise convolution over channels-last tensors beats ours where kernels of ours stand before
     and behind it, which read and write any order: the seven of MobileNetV2 take 0.35 ms forward where ours took 1.0,

@@ -381,10 +381,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
 #pragma unroll
             for (int u = 0; u < 8; ++u) {
                 unsigned* to = coming_halo + (u * 48 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 15) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 15) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 15) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 15) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
             }
         }
     }
@@ -432,10 +432,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel(
 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
                     unsigned* to = coming_halo + (u * 48 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 15) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 15) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 15) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 15) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 15 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 15 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 15 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 15 : origin, inside);
                 }
             }
         }
@@ -794,10 +794,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
                 unsigned* to = coming_halo + (u * 164 + dealt) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 120) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 120) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 120) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 120) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
             }
         }
         {
@@ -882,10 +882,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_kernel_weight(
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
                     unsigned* to = coming_halo + (u * 164 + dealt) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 120) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 120) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 120) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 120) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 120 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 120 : origin, inside);
                 }
             }
             {
@@ -1529,7 +1529,7 @@ torch::Tensor fused_bias_clamp_softmax_mul(const torch::Tensor& conv_transpose_p
 
 
 kernels = load_inline(
-    name="avgpool3d_convtranspose3d_clamp_softmax_scale_a26a62993d26",
+    name="avgpool3d_convtranspose3d_clamp_softmax_scale_53c35f4225b9",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_avg_pool3d", "run_avg_pool3d_backward", "run_conv_transpose3d",

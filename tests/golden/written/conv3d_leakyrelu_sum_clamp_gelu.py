@@ -379,10 +379,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
                 unsigned* to = coming_halo + (u * 126 + p) * 4;
-                cp_async(&to[0 ^ other], from + ((u * 4 + (0 ^ other)) * 168), true);
-                cp_async(&to[1 ^ other], from + ((u * 4 + (1 ^ other)) * 168), true);
-                cp_async(&to[2 ^ other], from + ((u * 4 + (2 ^ other)) * 168), true);
-                cp_async(&to[3 ^ other], from + ((u * 4 + (3 ^ other)) * 168), true);
+                cp_async(&to[0 ^ other], from + (u * 4 + (0 ^ other)) * 168, true);
+                cp_async(&to[1 ^ other], from + (u * 4 + (1 ^ other)) * 168, true);
+                cp_async(&to[2 ^ other], from + (u * 4 + (2 ^ other)) * 168, true);
+                cp_async(&to[3 ^ other], from + (u * 4 + (3 ^ other)) * 168, true);
             }
         }
     }
@@ -429,10 +429,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
                     unsigned* to = coming_halo + (u * 126 + p) * 4;
-                    cp_async(&to[0 ^ other], from + ((u * 4 + (0 ^ other)) * 168), true);
-                    cp_async(&to[1 ^ other], from + ((u * 4 + (1 ^ other)) * 168), true);
-                    cp_async(&to[2 ^ other], from + ((u * 4 + (2 ^ other)) * 168), true);
-                    cp_async(&to[3 ^ other], from + ((u * 4 + (3 ^ other)) * 168), true);
+                    cp_async(&to[0 ^ other], from + (u * 4 + (0 ^ other)) * 168, true);
+                    cp_async(&to[1 ^ other], from + (u * 4 + (1 ^ other)) * 168, true);
+                    cp_async(&to[2 ^ other], from + (u * 4 + (2 ^ other)) * 168, true);
+                    cp_async(&to[3 ^ other], from + (u * 4 + (3 ^ other)) * 168, true);
                 }
             }
         }
@@ -929,10 +929,10 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
             for (int u = 0; u < 16; ++u) {
                 unsigned* to = coming_halo + (u * 90 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 40) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 40) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 40) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 40) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
             }
         }
     }
@@ -980,10 +980,10 @@ __global__ void __launch_bounds__(256, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
                 for (int u = 0; u < 16; ++u) {
                     unsigned* to = coming_halo + (u * 90 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 40) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 40) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 40) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 40) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 40 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 40 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 40 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 40 : origin, inside);
                 }
             }
         }
@@ -1111,10 +1111,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
             for (int u = 0; u < 2; ++u) {
                 unsigned* to = coming_halo + (u * 92 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 168) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 168) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 168) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 168) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
             }
         }
         {
@@ -1189,10 +1189,10 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
 #pragma unroll
                 for (int u = 0; u < 2; ++u) {
                     unsigned* to = coming_halo + (u * 92 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 168) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 168) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 168) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 168) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 168 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 168 : origin, inside);
                 }
             }
             {
@@ -1510,7 +1510,7 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_ddecb6b06ff0",
+    name="conv3d_leakyrelu_sum_clamp_gelu_75e929f81f1b",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",

@@ -344,10 +344,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
             for (int u = 0; u < 4; ++u) {
                 unsigned* to = coming_halo + (u * 48 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
             }
         }
     }
@@ -397,10 +397,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
                     unsigned* to = coming_halo + (u * 48 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
                 }
             }
         }
@@ -652,10 +652,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
             for (int u = 0; u < 4; ++u) {
                 unsigned* to = coming_halo + (u * 48 + p) * 4;
-                cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
-                cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
-                cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
-                cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
+                cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
             }
         }
     }
@@ -705,10 +705,10 @@ __global__ void __launch_bounds__(256, 2) conv_transpose3d_leaky_relu_mul_max_po
 #pragma unroll
                 for (int u = 0; u < 4; ++u) {
                     unsigned* to = coming_halo + (u * 48 + p) * 4;
-                    cp_async(&to[0 ^ other], inside ? from + ((u * 4 + (0 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[1 ^ other], inside ? from + ((u * 4 + (1 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[2 ^ other], inside ? from + ((u * 4 + (2 ^ other)) * 30) : origin, inside);
-                    cp_async(&to[3 ^ other], inside ? from + ((u * 4 + (3 ^ other)) * 30) : origin, inside);
+                    cp_async(&to[0 ^ other], inside ? from + (u * 4 + (0 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[1 ^ other], inside ? from + (u * 4 + (1 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[2 ^ other], inside ? from + (u * 4 + (2 ^ other)) * 30 : origin, inside);
+                    cp_async(&to[3 ^ other], inside ? from + (u * 4 + (3 ^ other)) * 30 : origin, inside);
                 }
             }
         }
@@ -1639,7 +1639,7 @@ torch::Tensor fused_conv_transpose3d_leaky_relu_mul_max_pool3d(const torch::Tens
 
 
 kernels = load_inline(
-    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_8137dcf4487d",
+    name="convtranspose3d_leakyrelu_multiply_leakyrelu_maxpool_284d8af4b03f",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
     functions=["run_conv_transpose3d_leaky_relu_mul_max_pool3d",
