@@ -58,7 +58,7 @@ def test_the_judge_passes_what_keeps_the_precision_of_float32(tmp_path: Path) ->
     file, shape = tmp_path / "exact.py", "batch_size=1,depth=3,height=4,width=5"
     done = CliRunner().invoke(app, ["fuse", str(task), "-o", str(file), "--shape", shape, "--contract", "fp32"])
     assert done.exit_code == 0, done.output
-    assert "Tf32::multiply(part, a_high, b_low)" in file.read_text()
+    assert "mma_tf32(part, a_high, b_low)" in file.read_text()
     options = {
         "shapes": [shape],
         "baselines": "none",

@@ -302,8 +302,8 @@ class Choices:
     most_exact_taps: int = 64
     """taps: of a depthwise convolution that keeps float32, up to which ours do. From: depthwise_exact_h200.json."""
     most_exact_transposed: int = 128
-    """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do.
-    From: kernelbench_level2_h100.json, PyTorch's times; ours are estimated."""
+    """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
+    PyTorch's measured times and our estimated ones. From: kernelbench_level2_h100.json."""
     most_taps_between: int = 25
     """taps: of a depthwise convolution in two dims between kernels of ours, up to which cuDNN's channels-last ones are
     faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md,
