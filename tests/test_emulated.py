@@ -15,6 +15,7 @@ import crucible
 from crucible.contract import CONTRACTS
 from crucible.emulator.trace import Trace
 from crucible.hardware import Device
+from crucible.judge.verdict import stressed
 from crucible.judge.verdict.evidence import Measured, NotMeasured
 from crucible.judge.verdict.verdict import Passed, Verdict, from_json, to_json
 from crucible.report import table
@@ -239,6 +240,17 @@ def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(copies: 
     assert verdict.evaluation and isinstance(verdict.timing, NotMeasured) and not verdict.further
     assert "emulator" in verdict.timing.reason
     assert (copies.ground.baselines, copies.ground.share_of_floor(verdict.timing), copies.best) == ((), 0.0, None)
+
+
+def test_what_ends_where_it_is_traced_was_tried_beyond_the_tasks_inputs_before(tmp_path: Path) -> None:
+    """An honest one whose trace took too long was convicted: there was no process to be asked any more."""
+    names = ("leaves_when_traced", "raises_when_traced")
+    files = [write(tmp_path / f"{name}.py", SOURCES[name]) for name in names]
+    limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=60)
+    run = crucible.judge(IDENTITY_TASK, files, device="emulator", baselines="none", limits=limits)
+    left, stayed = (run.verdict(name) for name in names)
+    assert (left.evaluation, stayed.evaluation) == (True, True)
+    assert left.stress == stayed.stress and {each.came for each in left.stress} >= {stressed.RIGHT}
 
 
 def test_beside_a_timed_candidate_an_emulated_pass_comes_second(judge_batch: Batch, tmp_path: Path) -> None:

@@ -263,11 +263,12 @@ class Examination:
             self._audit(after_running=True)
         except (Stop, Ended) as end:  # what a ruined process can no longer say is no verdict in place of the one it has
             outcome = end.outcome if isinstance(outcome, Passed) or isinstance(end.outcome, Cheated) else outcome
-        outcome, accesses, modelled = self._traced(verifier, outcome)
+        beyond = self._stood(verifier, outcome)
+        traced, accesses, modelled = self._traced(verifier, beyond.outcome)  # a slow one ends the process
+        beyond = replace(beyond, outcome=traced)
         if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
             claim = f"{_FALLBACK}none of its kernels ran in a forward"
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
-        beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if isinstance(accesses, Trace) and accesses.launches and isinstance(beyond.outcome, Passed):
             self._look_for_decoys(verifier)
@@ -344,6 +345,8 @@ class Examination:
         answer is no pass."""
         if not (self.emulated and isinstance(outcome, Passed)):
             return outcome, NotMeasured("only what passes on the emulator is traced"), NOT_MODELLED
+        if verifier.process.is_over:
+            return outcome, NotMeasured("its process ended beyond the task's own inputs"), NOT_MODELLED
         try:
             accesses, operators = verifier.trace()
         except Ended as ended:

@@ -90,6 +90,11 @@ class CandidateProcess:
         """What it and all that it has started have taken of the processors."""
         return self._process.spent()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended and that was heard, or it was ended."""
+        return self._process.is_over
+
     def kill(self) -> None:
         """Ends the whole tree; safe to call twice and from another thread."""
         self._process.kill()

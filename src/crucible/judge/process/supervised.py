@@ -101,6 +101,11 @@ class SupervisedProcess:
         end = dict(json.loads(text)) if text.endswith(b"\n") else {}
         return {"end": "lost"} if end.get("end") == "orphaned" else end
 
+    @property
+    def is_over(self) -> bool:
+        """Whether `kill` or `end` was called: nothing of it is left."""
+        return self._dead.is_set()
+
     def spent(self) -> Spent:
         """What all its processes have taken of the processors."""
         return spent(self._supervisor)
