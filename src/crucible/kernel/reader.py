@@ -122,6 +122,7 @@ class Reader:
         """What bulk copies are on their way to."""
         self.described: dict[ir.Matrix, Range] = {}
         """Where matrices begin, in sixteens of bytes."""
+        self._plain: dict[Index, bool] = {}
         self.begun: set[ir.Element] = set()
         """Sums of which a batch of products made some."""
         self.smaller: list[tuple[Index, Index]] = []
@@ -274,6 +275,8 @@ class Reader:
 
     def _asked(self, index: Index) -> Iterator[Condition]:
         """Conditions that it depends on, of which nothing is known yet."""
+        if self._is_plain(index):
+            return
         if isinstance(index, Binary | Smaller | Larger):
             yield from self._asked(index.left)
             yield from self._asked(index.right)
@@ -289,6 +292,20 @@ class Reader:
             yield from self._asked(index.one if self.ranges[Holds(index.condition)].low else index.other)
         elif index in self.definitions and index not in self.ranges:
             yield from self._asked(self.definitions[index])
+
+    def _is_plain(self, index: Index) -> bool:
+        """Whether it depends on no condition, wherever it stands."""
+        found = self._plain.get(index)
+        if found is None:
+            below: tuple[Index, ...] = ()
+            if isinstance(index, Binary | Smaller | Larger):
+                below = index.left, index.right
+            elif isinstance(index, Listed):
+                below = (index.at,)
+            elif index in self.definitions:
+                below = (self.definitions[index],)
+            found = self._plain[index] = not isinstance(index, Either | Part) and all(map(self._is_plain, below))
+        return found
 
     def _looked_up(self, index: Index) -> None:
         """Only what is in a table, of those that the kernel has."""
