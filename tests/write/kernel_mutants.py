@@ -26,10 +26,11 @@ def changed(
                 node = change(node) if which in (count - 1, -1) else node
             if isinstance(node, ir.Roles):
                 node = replace(node, roles=tuple(replace(role, body=walk(role.body)) for role in node.roles))
-            if isinstance(node, ir.Slide):
+            if isinstance(node, ir.Slide | ir.Deal):
                 parts = {part: walk(getattr(node, part)) for part in ("before", "products", "behind")}
                 node = replace(node, **parts)
-            found.append(replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node)
+            node = replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node
+            found.append(replace(node, otherwise=walk(node.otherwise)) if isinstance(node, ir.If) else node)
         return tuple(found)
 
     new = replace(kernel, body=walk(kernel.body))

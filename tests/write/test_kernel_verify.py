@@ -12,6 +12,8 @@ import torch
 from kernel_mutants import changed
 from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
+from test_phase_meaning import EVERY as PHASES
+from test_phase_meaning import phasing
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
 from test_walk_meaning import EVERY as WALKS
@@ -27,7 +29,20 @@ from crucible.errors import KernelError
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Holds, Index, Listed, Number, Place, Size, Smaller, Variable
+from crucible.kernel.index import (
+    ZERO,
+    Compare,
+    Holds,
+    Index,
+    Listed,
+    Number,
+    Place,
+    Size,
+    Smaller,
+    Table,
+    Variable,
+    value_of,
+)
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.backward import build_pool_backward
@@ -74,6 +89,8 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a walk along planes": lambda: walking(WALKS["bulk"]),
     "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
+    "phases": lambda: phasing(PHASES["shares"]),
+    "phases of a plane": lambda: phasing(PHASES["two_dims"]),
 }
 
 
@@ -148,6 +165,34 @@ def of_a_unit_more(node: ir.Bring) -> ir.Node:
 
 def to_all_channels(node: ir.Bring) -> ir.Node:
     return replace(node, who=node.who[:1])
+
+
+def half_behind(node: ir.Deal) -> ir.Node:
+    return replace(node, products=node.products[:0], behind=(*node.products, *node.behind))
+
+
+def of_one_team(node: ir.Deal) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, is_shared=False))
+
+
+def by_lanes_dealt(node: ir.Deal) -> ir.Node:
+    return replace(node, count=node.count + Place("thread", 512) % 32)
+
+
+def made_in_one_way(node: ir.If) -> ir.Node:
+    return replace(node, otherwise=(ir.Note("left out"),)) if node.otherwise else node
+
+
+def a_table_left_out(node: ir.Declare) -> ir.Node:
+    return left_out(node) if isinstance(node.what, Table) and node.what.name == "begins" else node
+
+
+def from_zero(node: ir.For) -> ir.Node:
+    return replace(node, start=ZERO) if value_of(node.start) == -1 else node
+
+
+def to_all_phases(node: ir.Product) -> ir.Node:
+    return replace(node, into=replace(node.into, at=()))
 
 
 def brought_twice(node: ir.Slide) -> ir.Node:
@@ -434,6 +479,20 @@ WRONG: dict[str, Change] = {
     "Slide: of other teams": ("a walk along planes", ir.Slide, of_other_teams, 0, "3 teams of 256 threads"),
     "Slide: by some": ("a walk along planes", ir.Slide, by_a_lane, 0, "a barrier of ring stands under a condition"),
     "Slide: in uneven rounds": ("a walk along planes", ir.Slide, by_lanes, 0, "a different number of stages"),
+    "Deal: left out": ("phases", ir.Deal, half_behind, 0, "to whom its stage does not belong"),
+    "Deal: of one team": ("phases", ir.Deal, of_one_team, 0, "a window of ring is of one team"),
+    "Deal: of other teams": ("phases", ir.Deal, of_other_teams, 0, "3 teams of 256 threads"),
+    "Deal: to no team": ("phases", ir.Deal, lambda node: replace(node, moved=2), 0, "2 of 2 teams further is none"),
+    "Deal: a task more": (
+        "phases", ir.Deal, lambda node: replace(node, tasks=node.tasks + 1), 0, "out is read or written at",
+    ),
+    "Deal: by some": ("phases", ir.Deal, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Deal: in uneven rounds": ("phases", ir.Deal, by_lanes_dealt, 0, "a different number of stages"),
+    "If: sums that one way makes": ("phases of a plane", ir.If, made_in_one_way, -1, "sums is read before anything"),
+    "Product: of a phase, left out": ("phases", ir.Product, left_out, 0, "nobody makes some of its sums"),
+    "Product: to sums of no phase": ("phases", ir.Product, to_all_phases, 0, "or to some of several"),
+    "Declare: a table": ("phases", ir.Declare, a_table_left_out, -1, "begins is not declared where it is used"),
+    "For: no round before the first": ("phases", ir.For, from_zero, -1, "asked is read before anything is in it"),
     "Copy: beside the tensor": ("a walk along planes", ir.Copy, to_the_next_plane, 1, "out is read or written at"),
     "Copy: left out": ("a walk along planes", ir.Copy, left_out, 0, "weights is handed to tensor cores"),
     "Describe: further": ("a walk along planes", ir.Describe, units_further, 1, "and has 84"),
@@ -542,6 +601,11 @@ def test_every_node_has_a_mutant() -> None:
     assert {word.partition(":")[0] for word in WRONG} == kinds
 
 
+def test_parts_are_of_all_blocks() -> None:
+    found = verify(replace(kernel("phases"), blocks=3))
+    assert any("begins has parts of 2 blocks of 3" in each for each in found)
+
+
 def test_a_ring_waits_for_those_who_fill_it() -> None:
     found = verify(changed(kernel("a product"), ir.Fill, with_producers, 0))
     assert any("256 threads fill ring, and its barrier waits for 128" in each for each in found)
@@ -599,6 +663,13 @@ def test_lanes_may_begin_elsewhere_where_all_take_as_many_rounds() -> None:
     guarded = ir.If((Compare("<", r, Number(5)),), reduced)
     assert "differs between threads" in verified(lane // 4, 8, (guarded,))
     assert verified(ZERO, 8, (guarded,)) == ""
+
+
+def test_who_goes_another_way_does_not_come_to_a_barrier() -> None:
+    few = (Compare("<", LANE, Number(5)), Compare("<", LANE, Number(3)))
+    ways = ir.If(few, (), otherwise=(ir.Sync(),))
+    found = verify(ir.Kernel("ways", (), (), 1, 128, "int", (ways,)))
+    assert any("a barrier stands under a condition" in each for each in found)
 
 
 def test_what_is_wrong_is_never_printed() -> None:

@@ -161,13 +161,13 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 # what cannot be left out
 
-NEWEST, LEAVES = "mbarrier_wait(loaded + slot_1, lap ^ (slot_1 < slot));", "mbarrier_arrive(done + slot);\n"
-STAGED = "fence_proxy_async();\n                    mbarrier_arrive(loaded"
+NEWEST, LEAVES = "mbarrier_wait(full + slot_1, lap ^ (slot_1 < slot));", "mbarrier_arrive(empty + slot);\n"
+STAGED = f"fence_proxy_async();\n{' ' * 24}mbarrier_arrive(full"
 LEFT_OUT = {
     # what: texts and those in their place, what the emulator says
     "zeros around": ({"ring[p] = uint4{}": "(void)p"}, "uninitialised-shared"),
     "published input": ({STAGED: STAGED.removeprefix("fence_proxy_async();")}, "missing-proxy-fence"),
-    "the newest plane": ({NEWEST: "mbarrier_wait(loaded + slot, lap);"}, "race-shared"),
+    "the newest plane": ({NEWEST: "mbarrier_wait(full + slot, lap);"}, "race-shared"),
     "products before their plane leaves": ({LEAVES: "", NEWEST: NEWEST + LEAVES}, "race-shared"),
 }
 
@@ -246,9 +246,9 @@ def test_what_its_chain_reads_is_asked_for_before_its_turn_comes() -> None:
     found = phase_division(case.fused, H200)
     assert found is not None and found.fetched == 4 and found.held <= found.registers == 208
     _, kernel = lower_convolution(case.fused, gpu=H200).kernels
-    steps = ("setmaxnreg_inc<208>();", "other_ahead[i][j][0] = load<4>(", "mbarrier_wait(loaded + slot_1")
+    steps = ("setmaxnreg_inc<208>();", "other_ahead[i][j][0] = load<4>(", "mbarrier_wait(full + slot_1")
     places = [
-        kernel.text.index(step) for step in (*steps, "wgmma_fence();", "finish_products(", "other_pack = other_ahead")
+        kernel.text.index(step) for step in (*steps, "wgmma_fence();", "wgmma_wait(", "other_value = other_ahead")
     ]
     assert places == sorted(places)
 

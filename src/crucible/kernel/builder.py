@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -95,6 +95,13 @@ class Builder:
         with self._inside() as body:
             yield
         self.add(ir.If(condition, tuple(body), is_rest))
+
+    def one_of(self, index: Index, ways: Sequence[ir.Body]) -> None:
+        """The way of that number; of the last all the rest."""
+        found = ways[-1]
+        for number, way in reversed(list(enumerate(ways[:-1]))):
+            found = (ir.If((Compare("==", index, Number(number)),), way, otherwise=found),)
+        self.add(*found)
 
     @contextmanager
     def scope(self) -> Iterator[None]:

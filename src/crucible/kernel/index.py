@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -74,9 +75,17 @@ class Table:
 
     name: str
     values: tuple[int, ...]
+    note: str = field(default="", compare=False)
 
     def __getitem__(self, at: Index) -> Index:
         return Listed(self, at)
+
+
+@dataclass(frozen=True)
+class Grid(Index):
+    """How many blocks there are, as the launch says and the compiler does not know."""
+
+    blocks: int
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,21 @@ class Listed(Index):
 
     table: Table
     at: Index
+
+
+@dataclass(frozen=True)
+class Part(Index):
+    """Which part of the work a block has. A table says with which block each part begins, and how many blocks there
+    are."""
+
+    begins: Table
+
+    @property
+    def block(self) -> Index:
+        return Place("block", self.begins.values[-1])
+
+    def of(self, block: int) -> int:
+        return bisect.bisect_right(self.begins.values, block) - 1
 
 
 @dataclass(frozen=True)
@@ -226,7 +250,7 @@ def constant(index: Index) -> int:
 
 def variables(index: Index) -> set[Index]:
     """The variables and places that it depends on."""
-    if isinstance(index, Variable | Place):
+    if isinstance(index, Variable | Place | Part):
         return {index}
     if isinstance(index, Binary | Smaller | Larger):
         return variables(index.left) | variables(index.right)
@@ -451,12 +475,17 @@ def _atom(index: Index, here: Surroundings) -> Range:
         return Range(0, index.count - 1)
     if isinstance(index, Known):
         return index.range
+    if isinstance(index, Grid):
+        return Range(index.blocks, index.blocks)
     if isinstance(index, Holds):
         return Range(0, 1)
     if isinstance(index, Listed):
         at = here.reach(index.at)
         found = sorted(set(index.table.values[max(0, at.low) : at.high + 1] or index.table.values))
         return Range(found[0], found[-1], math.gcd(*(each - found[0] for each in found)) or 1)
+    if isinstance(index, Part):
+        block = here.reach(index.block)
+        return Range(index.of(block.low), index.of(block.high))
     if isinstance(index, Either):
         one = here.within(narrowed(index.condition, here)).reach(index.one)
         return one.either(here.reach(index.other))

@@ -121,9 +121,11 @@ class _Run(Places):
 
     @node.register
     def _(self, node: ir.If) -> Waits:
-        before = self.active
-        self.active = self.condition(node.condition)
-        yield from self.body(node.body)
+        before, holds = self.active, self.holds(node.condition)
+        for who, body in ((holds, node.body), (~holds, node.otherwise)):
+            self.active = before & who & self.stays
+            if self.active.any():
+                yield from self.body(body)
         self.active = before & self.stays
 
     @node.register
@@ -163,6 +165,10 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Slide) -> Waits:
         yield from pipelines.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Deal) -> Waits:
+        yield from pipelines.deal(self, node)
 
     @node.register
     def _(self, node: ir.Bring) -> None:
@@ -215,9 +221,12 @@ class _Run(Places):
             words[at] = bits(value[self.active], node.value.of.dtype)
             self.shared[node.to.tile] = as_words(words)
             return
-        for more in range(node.value.vector):
+        values = [each[self.active] for each in (value if node.value.is_pack else [value])]
+        if node.value.of.dtype == "halves" != node.to.dtype:
+            values = reinterpreted(values, "int32", node.to.dtype)
+        for more, each in enumerate(values):
             memory, at = self.places(node.to, self.active, more)
-            memory[at] = (value[more] if node.value.is_pack else value)[self.active]
+            memory[at] = each
 
     @node.register
     def _(self, node: ir.Convert) -> None:

@@ -25,7 +25,7 @@ def fill(run: Places, node: ir.Fill) -> Waits:
     if not any(isinstance(each, ir.Vacant) for each in ir.every(node.body)):
         yield from vacant(run, of)
     yield from run.body(node.body)
-    ring.filled += 1
+    ring.fill()
     run.active = before
 
 
@@ -55,15 +55,44 @@ def slide(run: Places, node: ir.Slide) -> Waits:
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
         run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
         yield from run.body(node.before)
-        while ring.filled < ring.drained + of.window:
-            yield
-        run.window = [ring.stage(ring.drained + each) for each in range(of.window)]
+        yield from _window(run, of)
         yield from run.body(node.products)
         for _ in range(1 if number + 1 < count else of.window):
             ring.leave()
         yield from run.body(node.behind)
         ring.turn += 1
     run.active = before
+
+
+def deal(run: Places, node: ir.Deal) -> Waits:
+    """Stages are left behind all tasks of their window: that nobody reads them before, the verifier sees."""
+    of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
+    if not _comes(run, of.consumers):
+        return
+    teams = (np.cumsum(before, axis=1) - 1) // (of.consumers // of.teams)
+    count = int(np.max(run.index(node.count)))
+    for number in range(count):
+        run.variables[node.variable] = np.broadcast_to(number, run.shape)
+        first = (teams + ring.turn * node.moved) % of.teams
+        for begun in range(0, node.tasks, of.teams):
+            run.variables[node.task] = first + begun
+            run.active = before & (first + begun < node.tasks)
+            yield from run.body(node.before)
+            yield from _window(run, of)
+            yield from run.body(node.products)
+            yield from run.body(node.behind)
+        for _ in range(1 if number + 1 < count else of.window):
+            ring.leave()
+        ring.turn += 1
+    run.active = before
+
+
+def _window(run: Places, of: ir.Pipeline) -> Waits:
+    """Waited for."""
+    ring = run.rings[of]
+    while ring.filled < ring.drained + of.window:
+        yield
+    run.window = [ring.stage(ring.drained + each) for each in range(of.window)]
 
 
 def _comes(run: Places, threads: int) -> bool:
@@ -90,7 +119,8 @@ def describe(run: Places, node: ir.Describe) -> None:
 
 
 def product(run: Places, node: ir.Product) -> None:
-    before = run.registers[node.into]
+    sums, at = run.registers[node.into.of], run.element(node.into)
+    before = sums[at]
     right = _read(run, *node.columns, 2 * len(before))
     if isinstance(node.rows, ir.Element):
         held = run.registers[node.rows.of][run.element(node.rows)]
@@ -99,7 +129,7 @@ def product(run: Places, node: ir.Product) -> None:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
         made = made + np.where(run.holds(node.adds), before, 0)
-    run.registers[node.into] = np.where(run.active, made, before)
+    sums[at] = np.where(run.active, made, before)
 
 
 def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:

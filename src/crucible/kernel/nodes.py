@@ -25,12 +25,12 @@ from crucible.kernel.places import (
     Tensor,
     Turns,
 )
-from crucible.kernel.sliding import Bring, Brought, Copy, Describe, Product, Products, Slide, Vacant
+from crucible.kernel.sliding import Bring, Brought, Copy, Deal, Describe, Product, Products, Slide, Vacant
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Describe", "Element", "Fragment", "Global",
+    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Fragment", "Global",
     "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product",
     "Products", "Shared", "Slide", "Spot", "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
@@ -50,9 +50,9 @@ class Let:
 @dataclass(frozen=True)
 class Declare:
     """Registers, all of one type and shape; or arrays in shared memory, or a pointer; or a pipeline, whose barriers
-    all threads of the block wait for here; or turns."""
+    all threads of the block wait for here; or turns; or a table, if not all of the kernel knows it."""
 
-    what: tuple[Fragment, ...] | Shared | Pointer | Pipeline | Turns
+    what: tuple[Fragment, ...] | Shared | Pointer | Pipeline | Turns | Table
     start: str = ""
     """What is in them: what a `sum`, `max` or `min` begins with, or the `none` of a choice; nothing known where it is
     empty."""
@@ -82,6 +82,8 @@ class If:
     body: Body
     is_rest: bool = False
     """Whether it is the rest of a loop's round, which others skip: nvcc 13.0 makes other code of that."""
+    otherwise: Body = ()
+    """What is done where the condition does not hold."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +321,7 @@ Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
-    | Vacant | Slide | Bring | Brought | Copy | Describe | Products | Product
+    | Vacant | Slide | Deal | Bring | Brought | Copy | Describe | Products | Product
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Sync
 )  # fmt: skip
@@ -360,9 +362,11 @@ def inside(node: Node) -> Body:
     """The nodes within a node."""
     if isinstance(node, Roles):
         return tuple(each for role in node.roles for each in role.body)
-    if isinstance(node, Slide):
+    if isinstance(node, If):
+        return (*node.body, *node.otherwise)
+    if isinstance(node, Slide | Deal):
         return (*node.before, *node.products, *node.behind)
-    return node.body if isinstance(node, For | If | Scope | Fill | Drain | Own | Products) else ()
+    return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products) else ()
 
 
 def every(body: Body) -> list[Node]:

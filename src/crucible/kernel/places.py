@@ -210,15 +210,28 @@ class Pipeline:
     """Stages that are read at once, where a window slides along them (see `Slide`)."""
     teams: int = 1
     """Warpgroups of consumers that take windows in turn."""
+    is_shared: bool = False
+    """Whether each window is of all teams, who are dealt its tasks (see `Deal`); else of one of them."""
     brings: bool = False
     """Whether bulk copies bring each warp of consumers what it reads behind a window (see `Bring`)."""
     slack: int = 0
-    """Of each unit of sixteen bytes of K the last rows, which nobody stores: they are 0 from the beginning."""
+    """Of each unit of sixteen bytes of K the last rows, perhaps all: those of them that nobody stores are 0 from the
+    beginning."""
+
+    @property
+    def slides(self) -> bool:
+        """Whether windows do (see `Slide` and `Deal`)."""
+        return self.window > 1 or self.teams > 1
+
+    @property
+    def turns(self) -> int:
+        """Teams that wait for each other."""
+        return self.teams if self.teams > 1 and not self.is_shared else 0
 
     @property
     def barriers(self) -> int:
         """Each stage is full, or empty; each team has its turn; what each warp is brought has come."""
-        return 2 * self.stages + (self.teams if self.teams > 1 else 0) + self.brings * self.consumers // WARP
+        return 2 * self.stages + self.turns + self.brings * self.consumers // WARP
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from crucible.kernel.index import (
     Larger,
     Listed,
     Number,
+    Part,
     Place,
     Range,
     Ranges,
@@ -48,7 +49,7 @@ MOST_VALUES = 64
 class Stage:
     """What happened to a stage since its threads may touch it."""
 
-    node: ir.Fill | ir.Drain | ir.Slide
+    node: ir.Fill | ir.Drain | ir.Slide | ir.Deal
     is_vacant: bool = True
     """Whether who read it last are known to be done with it."""
     stored: set[ir.Shared] = field(default_factory=set)
@@ -75,10 +76,11 @@ class Reader:
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
-        self.has_tables = any(isinstance(each, Table) for each in kernel.sizes)
+        declared = [node.what for node in ir.every(kernel.body) if isinstance(node, ir.Declare)]
+        self.has_tables = any(isinstance(each, Table) for each in (*kernel.sizes, *declared))
         self.wrong: list[str] = []
         self.here = Surroundings({}, {})
-        self.there: list[set[object]] = [set(kernel.tensors)]
+        self.there: list[set[object]] = [{*kernel.tensors, *kernel.sizes}]
         """What was declared, by scopes."""
         self.filled: set[ir.Fragment | ir.Shared] = set()
         """What holds something."""
@@ -120,6 +122,9 @@ class Reader:
         """What bulk copies are on their way to."""
         self.described: dict[ir.Matrix, Range] = {}
         """Where matrices begin, in sixteens of bytes."""
+        self._plain: dict[Index, bool] = {}
+        self.begun: set[ir.Element] = set()
+        """Sums of which a batch of products made some."""
         self.smaller: list[tuple[Index, Index]] = []
         """What is known to be less than what."""
 
@@ -171,6 +176,11 @@ class Reader:
                 raise
             return self._by_cases(index)
 
+    def nearest(self, index: Index) -> Range:
+        """Where it lies, nearer than what is known of each of its parts."""
+        self.reach(index)
+        return self._by_cases(index)
+
     def opened(self, condition: Condition) -> Condition:
         """With what a bool stands for in its place: a variable that was set by a condition, or a register."""
         found: list[Compare] = []
@@ -187,7 +197,7 @@ class Reader:
 
     def _most(self, index: Index, known: Sequence[tuple[Index, Index]]) -> int:
         """What it is at most, by what is known to be less than something that grows as the rest of it shrinks."""
-        high = self.reach(index).high
+        high = self._by_cases(index).high
         for number, (less, more) in enumerate(known):
             by = value_of(more.right) or 1 if isinstance(more, Binary) and more.sign == "/" else 1
             factor = self._times(index, less)
@@ -222,9 +232,19 @@ class Reader:
         for holds in (1, 0):
             known = self.narrowed(condition if holds else opposite(condition))
             if not any(each.is_empty for each in known.values()):
-                with self.inside({**known, Holds(condition): Range(holds, holds)}):
+                with self.inside({**known, Holds(condition): Range(holds, holds)}), self.inside(self._nearer()):
                     found.append(self._by_cases(index))
         return functools.reduce(Range.either, found)
+
+    def _nearer(self) -> dict[Index, Range]:
+        """Where variables lie that are less than something of which more is known by now."""
+        found: dict[Index, Range] = {}
+        for less, more in self.smaller:
+            known = self.ranges.get(less)
+            if known and isinstance(less, Variable):
+                below = known.below(self.here.reach(more).high) if next(self._asked(more), None) is None else known
+                found |= {less: below} if below.low <= below.high < known.high else {}
+        return found
 
     def _by_sums(self, index: Index) -> Range:
         """Where it lies when a sum of which a condition says something is taken as one."""
@@ -238,28 +258,34 @@ class Reader:
                     rest = {atom: each for atom, each in rest.items() if atom not in of}
                     found = found.plus(range_.plus(Range(-constant, -constant)).times(int(factor)))
         for atom, factor in rest.items():
-            found = found.plus(self.reach(atom).times(factor))
+            found = found.plus(self._by_cases(atom).times(factor))
         return found
 
-    def _by_values(self, index: Index) -> Iterator[Range]:
+    def _by_values(self, index: Index, last: int) -> Iterator[Range]:
         """Where it lies by one value after the other of a number that it depends on, as what two divisions of it leave
         go together."""
-        for each in dict.fromkeys(self.places(index)):
+        for each in reversed(dict.fromkeys(self.places(index))):
             known = self.ranges.get(each)
             if known and known.high - known.low < MOST_VALUES * known.step:
                 found = list[Range]()
                 for value in range(known.low, known.high + 1, known.step):
                     with self.inside({each: Range(value, value)}):
-                        found.append(self._by_cases(index))
+                        found.append(self._near(index, last))
                 yield functools.reduce(Range.either, found)
 
     def _asked(self, index: Index) -> Iterator[Condition]:
         """Conditions that it depends on, of which nothing is known yet."""
+        if self._is_plain(index):
+            return
         if isinstance(index, Binary | Smaller | Larger):
             yield from self._asked(index.left)
             yield from self._asked(index.right)
         elif isinstance(index, Listed):
             yield from self._asked(index.at)
+        elif isinstance(index, Part):
+            block = self.here.reach(index.block)
+            begins = [each for each in index.begins.values if block.low < each <= block.high]
+            yield from ((Compare(">=", index.block, Number(each)),) for each in begins)
         elif isinstance(index, Either) and Holds(index.condition) not in self.ranges:
             yield index.condition
         elif isinstance(index, Either):
@@ -267,12 +293,29 @@ class Reader:
         elif index in self.definitions and index not in self.ranges:
             yield from self._asked(self.definitions[index])
 
+    def _is_plain(self, index: Index) -> bool:
+        """Whether it depends on no condition, wherever it stands."""
+        found = self._plain.get(index)
+        if found is None:
+            below: tuple[Index, ...] = ()
+            if isinstance(index, Binary | Smaller | Larger):
+                below = index.left, index.right
+            elif isinstance(index, Listed):
+                below = (index.at,)
+            elif index in self.definitions:
+                below = (self.definitions[index],)
+            found = self._plain[index] = not isinstance(index, Either | Part) and all(map(self._is_plain, below))
+        return found
+
     def _looked_up(self, index: Index) -> None:
         """Only what is in a table, of those that the kernel has."""
         if isinstance(index, Listed):
-            if index.table not in self.kernel.sizes:
-                self.say(f"{index.table.name} is not declared where it is used")
+            self.known(index.table)
             self.within(index.at, len(index.table.values), index.table.name, 1)
+        elif isinstance(index, Part):
+            self.known(index.begins)
+            if index.begins.values[0] or index.begins.values[-1] != self.kernel.blocks:
+                self.say(f"{index.begins.name} has parts of {index.begins.values[-1]} blocks of {self.kernel.blocks}")
         elif isinstance(index, Binary | Smaller | Larger):
             self._looked_up(index.left)
             self._looked_up(index.right)
@@ -288,6 +331,8 @@ class Reader:
                 self.element(held.of, is_read=True)
         found: dict[Index, Range] = {}
         for each in opened:
+            if each.left in found and found[each.left].is_empty:
+                continue
             with self.inside(found):
                 found[each.left] = met(each, self._by_cases(each.left), self.reach(each.right))
         return found
@@ -314,6 +359,8 @@ class Reader:
             if not (in_warps and self._is_of_warps(index)):
                 yield from self.places(index.left, in_warps)
                 yield from self.places(index.right, in_warps)
+        elif isinstance(index, Part):
+            yield index.block
         elif isinstance(index, Listed):
             yield from self.places(index.at, in_warps)
         elif index in self.definitions:
@@ -350,7 +397,7 @@ class Reader:
     def declare(self, what: object) -> None:
         self.there[-1].add(what)
 
-    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix) -> None:
+    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix | Table) -> None:
         if not any(what in scope for scope in self.there):
             self.say(f"{what.name} is not declared where it is used")
 
@@ -373,21 +420,24 @@ class Reader:
                 self.within(index, size * (2 if spot.halved else 1), tile.name, own)
 
     def within(self, index: Index, size: int, name: str, vector: int) -> None:
-        found = self.reach(index)
-        if found.low < 0 or found.high + vector > size:
-            found = self._by_cases(index)
-        if found.low >= 0 and found.high + vector > size:
-            found = Range(found.low, self._most(index, self.smaller), found.step)
-        if found.low < 0 or found.high + vector > size:
-            found = self._by_sums(index)
-        if found.low < 0 or found.high + vector > size:
-            found = min(
-                self._by_values(index), default=found, key=lambda each: max(-each.low, each.high + vector - size)
-            )
+        last = size - vector
+        found = self._near(index, last)
+        if found.low < 0 or found.high > last:
+            ways = self._by_values(index, last)
+            found = next((each for each in ways if each.low >= 0 and each.high <= last), found)
         if found.low < 0 or found.high + vector > size:
             self.say(f"{name} is read or written at {found.low} to {found.high + vector - 1}, and has {size} elements")
         if vector > 1 and (found.low % vector or found.step % vector):
             self.say(f"{name}: packs of {vector} at {found.low} and every {found.step} from there are not aligned")
+
+    def _near(self, index: Index, last: int) -> Range:
+        """Where it lies, as near as it takes for that to be from 0 to `last`."""
+        found = self.reach(index)
+        if found.low < 0 or found.high > last:
+            found = self._by_cases(index)
+        if found.low >= 0 and found.high > last:
+            found = Range(found.low, self._most(index, self.smaller), found.step)
+        return self._by_sums(index) if found.low < 0 or found.high > last else found
 
     def element(self, element: ir.Element, is_read: bool) -> None:
         self.known(element.of)

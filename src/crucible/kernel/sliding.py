@@ -41,6 +41,33 @@ class Slide:
 
 
 @dataclass(frozen=True)
+class Deal:
+    """A window slides along the next stages of a pipeline, one a round; each is of all teams, who are dealt its tasks
+    one by one, from another team on each time.
+
+    What no later window reads may be filled again when the last of a team's products are made.
+    """
+
+    pipeline: Pipeline
+    variable: Variable
+    """The number of a window."""
+    count: Index
+    """Windows."""
+    task: Variable
+    """The number of a window's task."""
+    tasks: int
+    """Of a window."""
+    moved: int
+    """By how much the number of a team's first task moves on, modulo teams, from a window to the next."""
+    before: Body
+    """What a team does for a task before it asks for the window."""
+    products: Body
+    """What it makes of that, by tensor cores."""
+    behind: Body
+    """What becomes of that."""
+
+
+@dataclass(frozen=True)
 class Copy:
     """Sixteen bytes as they are, from memory to memory."""
 
@@ -84,7 +111,7 @@ class Products:
     """A warpgroup multiplies: all products of the body go to the tensor cores, and are waited for."""
 
     into: Fragment
-    """[column / 8][2 rows][2 columns] of a thread."""
+    """[column / 8][2 rows][2 columns] of a thread; several such perhaps."""
     body: Body
 
 
@@ -93,7 +120,8 @@ class Product:
     """64 rows by the columns that sums are of, 32 bytes of K: each matrix is moved on by so many sixteens of bytes. A
     thread may hold what `mma.sync` has of the rows: four words."""
 
-    into: Fragment
+    into: Element
+    """All sums of a thread, or some of several."""
     rows: tuple[Matrix, int] | Element
     columns: tuple[Matrix, int]
     adds: Condition | None = ()

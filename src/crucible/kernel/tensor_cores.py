@@ -16,14 +16,16 @@ WARPS, ROWS, LANES = 4, 8, 4
 
 
 class Ring:
-    """The stages of a pipeline in one block; NaN where nothing was stored, or all have read it."""
+    """The stages of a pipeline in one block; NaN where nothing was stored, or all have read it, 0 in rows of its slack
+    that nobody ever stored."""
 
     def __init__(self, of: Pipeline) -> None:
         self.of = of
-        self.tiles = {tile: np.zeros((of.stages, *tile.sizes)) for tile in of.tiles}
+        self.tiles = {tile: np.full((of.stages, *tile.sizes), np.nan) for tile in of.tiles}
+        self.untouched = {tile: np.zeros(held.shape, bool) for tile, held in self.tiles.items()}
+        for each in self.untouched.values() if of.slack else ():
+            each[..., -of.slack :, :] = True
         self.filled = self.drained = self.turn = 0
-        for number in range(of.stages):
-            self._emptied(number)
 
     @property
     def may_be_filled(self) -> bool:
@@ -33,17 +35,19 @@ class Ring:
     def may_be_drained(self) -> bool:
         return self.drained < self.filled
 
+    def fill(self) -> None:
+        """All stored what they do in the next stage."""
+        number = self.filled % self.of.stages
+        for tile, held in self.tiles.items():
+            self.untouched[tile][number] &= np.isnan(held[number])
+            held[number][self.untouched[tile][number]] = 0
+        self.filled += 1
+
     def leave(self) -> None:
         """The oldest stage."""
-        self._emptied(self.drained)
+        for each in self.stage(self.drained).values():
+            each[:] = np.nan
         self.drained += 1
-
-    def _emptied(self, number: int) -> None:
-        for each in self.stage(number).values():
-            if self.of.slack:
-                each[..., : -self.of.slack, :] = np.nan
-            else:
-                each[:] = np.nan
 
     def stage(self, number: int) -> dict[Any, Array]:
         """Its tiles, each as the array of one block."""

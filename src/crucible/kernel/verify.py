@@ -8,6 +8,7 @@ all must; more threads and shared memory than a block has.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import singledispatchmethod
 
 from crucible.errors import KernelError
@@ -15,7 +16,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
-from crucible.kernel.index import Compare, Holds, Range
+from crucible.kernel.index import Compare, Condition, Holds, Range, opposite
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
 from crucible.kernel.tiles import steps
@@ -110,28 +111,39 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.For) -> None:
-        start, stop, step = (self.reach(each) for each in (node.start, node.stop, node.step))
+        start, stop, step = (self.nearest(each) for each in (node.start, node.stop, node.step))
         if step.low < 1:
             self.say(f"a loop over {node.variable.name} goes on by {step.low}")
             return
-        found = Range(start.low, _last(start, stop, step), math.gcd(start.step, step.low))
+        found = Range(start.low, _last(start, stop, step), math.gcd(start.step, step.low, step.step))
         for known, in_warps in ((self.uneven, False), (self.uneven_lanes, True)):
             known |= {node.variable} if self.differs(node.start, in_warps) else set()
         apart = "" if _are_as_many(start, stop, step) else self.apart_by((node.start, node.stop, node.step))
-        with self.inside({node.variable: found}, apart, (Compare("<", node.variable, node.stop),)):
-            for _ in range(2 if start.low + step.low < stop.high else 1):  # what a round leaves meets the next one
+        rounds = [found] * (2 if start.low + step.low < stop.high else 1)  # what a round leaves meets the next one
+        if start.low == start.high < 0:  # a round before the first one does what that needs
+            rounds.insert(0, start)
+        for each in rounds:
+            with self.inside({node.variable: each}, apart, (Compare("<", node.variable, node.stop),)):
                 self.round(node.body)
 
     @node.register
     def _(self, node: ir.If) -> None:
         if node.is_rest and node is not self.last:
             self.say("the rest of a round is skipped where no round ends")
-        known = self.narrowed(node.condition)
-        never = self.is_never(node.condition)  # as in the first round of a loop that stores what the last one read
-        if never or any(each.is_empty for each in known.values()):
-            return
-        with self.inside(known, self.why_apart(node.condition), node.condition):
-            (self.round if node.is_rest else self.body)(node.body)
+        before, apart = self.filled.copy() if node.otherwise else set(), self.why_apart(node.condition)
+        self._where(node.condition, apart, self.round if node.is_rest else self.body, node.body)
+        if node.otherwise:
+            one, self.filled = self.filled, before
+            self._where(opposite(node.condition), apart, self.body, node.otherwise)
+            self.filled &= one  # what both ways fill
+
+    def _where(self, condition: Condition, apart: str, read: Callable[[ir.Body], None], body: ir.Body) -> None:
+        """A body of an `If`."""
+        known = self.narrowed(condition)
+        never = self.is_never(condition)  # as in the first round of a loop that stores what the last one read
+        if not never and not any(each.is_empty for each in known.values()):
+            with self.inside(known, apart, condition):
+                read(body)
 
     def round(self, body: ir.Body) -> None:
         """A loop's, or the rest of one."""
@@ -163,6 +175,10 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Slide) -> None:
         sliding.slide(self, node)
+
+    @node.register
+    def _(self, node: ir.Deal) -> None:
+        sliding.deal(self, node)
 
     @node.register
     def _(self, node: ir.Bring) -> None:
@@ -247,7 +263,8 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Store) -> None:
         self.element(node.value, is_read=True)
-        self.spot(node.to, node.value.vector)
+        many = max(1, ITEM_BYTES[node.value.of.dtype] // ITEM_BYTES[node.to.dtype]) if node.value.is_pack else 1
+        self.spot(node.to, node.value.vector * many)
         self.writes(node.to)
 
     def writes(self, to: ir.Spot) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ZERO, Compare, Range, Variable
+from crucible.kernel.index import ZERO, Compare, Index, Range, Variable
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import (
     CORE_BYTES,
@@ -35,20 +35,39 @@ def vacant(reader: Reader, node: ir.Vacant) -> None:
 
 
 def slide(reader: Reader, node: ir.Slide) -> None:
+    _teams(reader, node)
+    brings = [isinstance(each, ir.Bring) for each in ir.every(node.before)]
+    if sum(brings) != sum(isinstance(each, ir.Brought) for each in ir.every(node.behind)) or sum(brings) > 1:
+        of = node.pipeline
+        reader.say(f"a window of {of.name}: what a warp is brought is asked for before it, and waited for behind, once")
+    _rounds(reader, node, {})
+
+
+def deal(reader: Reader, node: ir.Deal) -> None:
+    """A task is a team's as windows are that slide from team to team: the same for all of its threads."""
+    _teams(reader, node)
+    if not 0 < node.moved < node.pipeline.teams:
+        reader.say(f"{node.moved} of {node.pipeline.teams} teams further is none of them")
+    _rounds(reader, node, {node.task: Range(0, node.tasks - 1)})
+
+
+def _teams(reader: Reader, node: ir.Slide | ir.Deal) -> None:
+    """All come, as often as the others."""
     of = node.pipeline
     come_together(reader, of, of.consumers, "read")
+    if of.is_shared != isinstance(node, ir.Deal):
+        reader.say(f"a window of {of.name} is of {'all teams' if of.is_shared else 'one team'}")
     if of.consumers != of.teams * WARPGROUP or of.stages < of.window:
         reader.say(
             f"{of.name}: {of.teams} teams of {of.consumers} threads, windows of {of.window} of {of.stages} stages"
         )
-    count = reader.reach(node.count)
     if reader.differs(node.count):
         reader.say(f"a window of {of.name} slides along a different number of stages for different threads")
-    brings = [isinstance(each, ir.Bring) for each in ir.every(node.before)]
-    if sum(brings) != sum(isinstance(each, ir.Brought) for each in ir.every(node.behind)) or sum(brings) > 1:
-        reader.say(f"a window of {of.name}: what a warp is brought is asked for before it, and waited for behind, once")
+
+
+def _rounds(reader: Reader, node: ir.Slide | ir.Deal, ranges: dict[Index, Range]) -> None:
     rounds = (Compare("<", node.variable, node.count),)
-    with reader.inside({node.variable: Range(0, count.high - 1)}, holds=rounds):
+    with reader.inside({node.variable: Range(0, reader.reach(node.count).high - 1), **ranges}, holds=rounds):
         for _ in range(2):  # what a round leaves meets the next one
             reader.body(node.before)
             with at_hand(reader, node):
@@ -111,27 +130,34 @@ def describe(reader: Reader, node: ir.Describe) -> None:
 
 def products(reader: Reader, node: ir.Products) -> None:
     reader.role_together("a product")
-    columns = 2 * node.into.elements
+    columns = 2 * node.into.sizes[-1]
     if columns % CORE_ROWS or columns > MOST_COLUMNS or node.into.dtype != "float32":
         reader.say(f"{node.into.name}: {columns} columns of {node.into.dtype} are none that tensor cores make")
     for each in ir.every(node.body):
         if not isinstance(each, ir.For | ir.Describe | ir.Product):
             reader.say(f"{type(each).__name__} stands among products, whose sums are on their way")
-        if isinstance(each, ir.Product) and each.into is not node.into:
-            reader.say(f"{each.into.name} is waited for where {node.into.name} is")
+        if isinstance(each, ir.Product) and each.into.of is not node.into:
+            reader.say(f"{each.into.of.name} is waited for where {node.into.name} is")
+    reader.begun.clear()
     reader.body(node.body)
+    if len(reader.begun) < math.prod(node.into.sizes[:-1]):
+        reader.say(f"{node.into.name}: nobody makes some of its sums")
+    reader.filled.add(node.into)
 
 
 def product(reader: Reader, node: ir.Product) -> None:
-    reader.known(node.into)
-    if node.adds == () and node.into not in reader.filled:
-        reader.say(f"{node.into.name} is read before anything is in it")
-    reader.filled.add(node.into)
+    into = node.into
+    reader.known(into.of)
+    if node.adds == () and into not in reader.begun and into.of not in reader.filled:
+        reader.say(f"{into.of.name} is read before anything is in it")
+    if len(into.at) != len(into.of.sizes) - 1:
+        reader.say(f"{into.of.name} has {into.of.sizes}: a product goes to all sums of a thread, or to some of several")
+    reader.begun.add(into)
     if isinstance(node.rows, ir.Element):
         _held(reader, node.rows)
     else:
         _described(reader, *node.rows, ROWS)
-    _described(reader, *node.columns, 2 * node.into.elements)
+    _described(reader, *node.columns, 2 * into.vector)
 
 
 def _held(reader: Reader, rows: ir.Element) -> None:

@@ -105,7 +105,7 @@ def fill(reader: Reader, node: ir.Fill) -> None:
 
 
 def drain(reader: Reader, node: ir.Drain) -> None:
-    if node.pipeline.teams > 1 or node.pipeline.window > 1:
+    if node.pipeline.slides:
         reader.say(f"a stage of {node.pipeline.name} is drained by all, and windows of it slide from team to team")
     with _stage(reader, node, node.pipeline.consumers, "drain"):
         reader.body(node.body)
@@ -129,7 +129,7 @@ def come_together(reader: Reader, of: ir.Pipeline, threads: int, word: str) -> N
 
 
 @contextmanager
-def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide) -> Iterator[Stage]:
+def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide | ir.Deal) -> Iterator[Stage]:
     """A stage, or those of a window, whose tiles nobody touches elsewhere."""
     if reader.stage:
         reader.say(f"a stage of {node.pipeline.name} is waited for within one")
@@ -144,7 +144,7 @@ def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide) -> Iterator[Sta
 def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
     """A tile of a pipeline is stored while it is filled, and read while it is drained."""
     stage = reader.stage
-    wanted = ir.Fill if is_stored else ir.Drain | ir.Slide
+    wanted = ir.Fill if is_stored else ir.Drain | ir.Slide | ir.Deal
     if stage is None or not isinstance(stage.node, wanted) or tile not in stage.node.pipeline.tiles:
         reader.say(f"{tile.name} is {'stored' if is_stored else 'read'} by threads to whom its stage does not belong")
     elif is_stored:

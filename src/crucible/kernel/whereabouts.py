@@ -14,11 +14,13 @@ from crucible.kernel.index import (
     Binary,
     Condition,
     Either,
+    Grid,
     Holds,
     Index,
     Larger,
     Listed,
     Number,
+    Part,
     Place,
     Size,
     Smaller,
@@ -88,6 +90,8 @@ class Places:
         match index:
             case Number(value=value) | Size(value=value):
                 return np.asarray(value)
+            case Grid(blocks=blocks):
+                return np.asarray(blocks)
             case Variable():
                 return self.variables[index]
             case Place(of="thread"):
@@ -107,6 +111,8 @@ class Places:
                 if (self.active & ((place < 0) | (place >= len(table.values)))).any():
                     raise OutOfBounds(f"{table.name}: a thread asks for what it has not")
                 return np.asarray(table.values).take(place, mode="clip")
+            case Part():
+                return np.broadcast_to(np.vectorize(index.of)(self.blocks)[:, None], self.shape)
             case ir.Held(of=element):
                 held = self.registers[element.of][self.element(element)]
                 return np.asarray(np.nan_to_num(held, nan=-1), np.int64)

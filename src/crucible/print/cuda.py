@@ -8,12 +8,23 @@ from dataclasses import replace
 from functools import singledispatchmethod
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ONE, OPPOSITE, Condition, Index, Number, Table, Variable, value_of
+from crucible.kernel.index import (
+    ONE,
+    OPPOSITE,
+    Condition,
+    Index,
+    Number,
+    Part,
+    Table,
+    Variable,
+    quotient,
+    value_of,
+)
 from crucible.kernel.verify import check
-from crucible.print import sliding, warpgroups, warps
+from crucible.print import dealing, sliding, warpgroups, warps
 from crucible.print.functions import preamble
 from crucible.print.names import Names
-from crucible.print.words import TYPES, Words
+from crucible.print.words import TYPES, UNIT, Words
 from crucible.target.cuda import AS_WORD, START, STEPS, converted, indented
 from crucible.write import kernel as launch
 from crucible.write.cuda import emit
@@ -88,7 +99,7 @@ class _Printer(Words):
         lines = []
         for size in (each for each in self.kernel.sizes if each in self.used):
             if isinstance(size, Table):
-                lines += _table(self.names.of(size), size.values)
+                lines += _table(self.names.of(size), size)
                 continue
             unsigned = "unsigned" if size.value < _INT_LIMIT else "size_t"
             own = self.kernel.index if self.kernel.index in ("int", "long long") else unsigned
@@ -117,6 +128,10 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Let) -> list[str]:
+        if isinstance(node.index, Part):
+            begins, begun = self.names.of(node.index.begins), self.begun(node.variable)
+            name = self.names.of(node.variable)
+            return [f"{begun} = 0;", f"while (static_cast<int>({launch.BLOCK}) >= {begins}[{name} + 1]) ++{name};"]
         words = self.index(node.index)
         return [f"const {self.begun(node.variable)} = {words};"]
 
@@ -133,9 +148,14 @@ class _Printer(Words):
             return warpgroups.pipeline(self, what)
         if isinstance(what, ir.Turns):
             return warps.turns(self, what)
+        if isinstance(what, Table):
+            return _table(self.names.give(what, what.name), what)
         if isinstance(what, ir.Pointer):
             type_, address = self.pointer(what.whole, "uint4" * what.is_of_units), self.offset(what.of, what.offset)
-            address = f"reinterpret_cast<{type_}>({address})" if what.is_of_units else address
+            if isinstance(what.of, ir.Pointer) and what.of.is_of_units:
+                address = self.offset(what.of, quotient(what.offset, UNIT // ir.ITEM_BYTES[what.dtype]))
+            elif what.is_of_units:
+                address = f"reinterpret_cast<{type_}>({address})"
             return [f"{type_} {self.names.give(what, what.name)} = {address};"]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
@@ -143,7 +163,7 @@ class _Printer(Words):
 
     @staticmethod
     def _start(fragment: ir.Fragment, kind: str) -> str:
-        if kind == "sum" and fragment.elements >= MANY:
+        if kind == "sum" and (fragment.elements >= MANY or (fragment.packed and len(fragment.shape) > 1)):
             return "{}"
         value = START[kind][fragment.dtype]
         return f"{{{', '.join([value] * fragment.elements)}}}" if fragment.shape else value
@@ -171,7 +191,16 @@ class _Printer(Words):
             return [f"if ({self.condition(fails, ' || ')}) continue;", *self.body(node.body)]
         head = f"if ({self.condition(node.condition)})"
         self.names.enter()
-        return self.inside(head, node.body)
+        lines = self.inside(head, node.body)
+        return [*lines[:-1], *self._otherwise(node.otherwise)] if node.otherwise else lines
+
+    def _otherwise(self, body: ir.Body) -> list[str]:
+        if len(body) == 1 and isinstance(body[0], ir.If):
+            first, *rest = self.body(body)
+        else:
+            self.names.enter()
+            first, *rest = self.inside("", body)
+        return [f"}} else {first}", *rest]
 
     @lines.register
     def _(self, node: ir.Scope) -> list[str]:
@@ -197,6 +226,10 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Slide) -> list[str]:
         return sliding.slide(self, node)
+
+    @lines.register
+    def _(self, node: ir.Deal) -> list[str]:
+        return dealing.deal(self, node)
 
     @lines.register
     def _(self, node: ir.Bring) -> list[str]:
@@ -385,12 +418,12 @@ def _broken(line: str) -> list[str]:
     return [line[: cut + 2], *(f"    {part}" for part in _broken(line[cut + 3 :]))] if cut > 0 else [line]
 
 
-def _table(name: str, values: Sequence[int]) -> list[str]:
-    words = textwrap.wrap(", ".join(map(str, values)), MOST - 10)
-    head = f"constexpr int {name}[{len(values)}] = {{"
+def _table(name: str, table: Table) -> list[str]:
+    words = textwrap.wrap(", ".join(map(str, table.values)), MOST - 10)
+    head, note = f"constexpr int {name}[{len(table.values)}] = {{", f"  // {table.note}" if table.note else ""
     if len(words) == 1 and len(head + words[0]) < MOST:
-        return [f"{head}{words[0]}}};"]
-    return [head, *(f"    {line}" for line in words), "};"]
+        return [f"{head}{words[0]}}};{note}"]
+    return [head, *(f"    {line}" for line in words), f"}};{note}"]
 
 
 def _signature(head: str, parameters: Iterable[str]) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
+from crucible.print import dealing
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
@@ -30,7 +32,7 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     names, placed = words.names, asked.memory(words.kernel)
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")
     full, empty = (names.give((of, word), word) for word in ("full", "empty"))
-    turns, s = names.give((of, "turns"), "turns") if of.teams > 1 else "", words.counter("s")
+    turns, s = names.give((of, "turns"), "turns") if of.turns else "", words.counter("s")
     threads = {full: of.producers, empty: of.consumers}
     inits = [f"mbarrier_init({each} + {s}, {count});" for each, count in threads.items()]
     begins = block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)
@@ -65,11 +67,15 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     p, more, count = words.counter("p"), of.slack, of.stages * of.offsets[-1] // UNIT // rows * of.slack
     at = f"{p} / {more} * {rows} + {rows - more} + {p} % {more}" if more > 1 else f"{p} * {rows} + {rows - more}"
     head = f"for (int {p} = threadIdx.x; {p} < {count}; {p} += {words.kernel.threads})"
+    if more == rows:
+        return [f"{head} {words.names.of(of)}[{p}] = uint4{{}};  // what nobody stores stays 0"]
     return [f"{head} {words.names.of(of)}[{at}] = uint4{{}};  // read, and thrown away"]
 
 
 def counters(words: Words, of: ir.Pipeline, role: ir.Role, first: int) -> list[str]:
     """What threads of a role count as they come to its stages."""
+    if any(isinstance(each, ir.Deal) for each in ir.every(role.body)):
+        return dealing.counters(words, of, first)
     names, thread = words.names, f"(threadIdx.x - {first})" if first else "threadIdx.x"
     stage = names.give((of, "stage"), "stage")
     if not any(isinstance(each, ir.Slide) for each in ir.every(role.body)):
@@ -191,36 +197,44 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         moved = "" if at == "0" else f" + {words.index(node.at * unit)}"
     else:
         of = next(each for each in words.pipelines if tile in each.tiles)
-        stage = names.of((of, "stage"))
-        number = f"({stage} + {node.behind})" if node.behind else stage
-        base = f"{names.of(of)} + {number} % {of.stages} * {names.of((of, 'stage_units'))}"
+        base = f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}"
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")
     name = names.give(matrix, matrix.name)
     return [f"const unsigned long long {name} = make_smem_desc({base}{moved}, {matrix.pitch});"]
 
 
+def _slot(words: Words, of: ir.Pipeline, behind: int) -> str:
+    """Of the stage so much behind the oldest of a window."""
+    if of.is_shared:
+        return dealing.slot(words, of, behind)
+    stage = words.names.of((of, "stage"))
+    return f"({stage} + {behind}) % {of.stages}" if behind else f"{stage} % {of.stages}"
+
+
 def products(words: Words, node: ir.Products) -> list[str]:
     """All of a batch; the next team's turn is when it is on its way."""
     names = words.names
-    of = next((each for each in words.pipelines if each.teams > 1), None)
+    of = next((each for each in words.pipelines if each.turns), None)
     turn = []
     if of:
         turn = [f"mbarrier_arrive({names.of((of, 'turns'))} + ({names.of((of, 'team'))} + 1) % {of.teams});"]
     names.enter()
     body = words.body(node.body)
     names.leave()
-    return ["wgmma_fence();", *body, "wgmma_commit();", *turn, f"wgmma_wait({names.of(node.into)});"]
+    every = itertools.product(*map(range, node.into.sizes[:-1]))
+    waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
+    return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 
 
 def product(words: Words, node: ir.Product) -> list[str]:
     of = node.columns[0].of.dtype
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
-    functions = sm90.wgmma(2 * node.into.elements, MULTIPLIED[of], rows)
+    functions = sm90.wgmma(2 * node.into.vector, MULTIPLIED[of], rows)
     words.called |= dict.fromkeys(functions.values())
     adds = "false" if node.adds is None else words.condition(node.adds) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))
-    return [f"{next(iter(functions))}({words.names.of(node.into)}, {operands}, {adds});"]
+    return [f"{next(iter(functions))}({words.element(node.into)}, {operands}, {adds});"]
 
 
 def _operand(words: Words, operand: tuple[ir.Matrix, int] | ir.Element) -> str:

@@ -72,7 +72,7 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
 
 
 def fill(words: Words, node: ir.Fill) -> list[str]:
-    if node.pipeline.window > 1 or node.pipeline.teams > 1:
+    if node.pipeline.slides:
         return sliding.fill(words, node)
     return _stage(words, node, "empty", "full", " ^ 1")
 
@@ -117,7 +117,7 @@ def _indented(words: Words, role: ir.Role, first: int) -> list[str]:
     call = "inc" if role.registers >= at_first else "dec"
     lines = [f"setmaxnreg_{call}<{role.registers}>();"]
     for of in words.pipelines:
-        if ir.mentions(role.body, of) and (of.window > 1 or of.teams > 1):
+        if ir.mentions(role.body, of) and of.slides:
             lines += sliding.counters(words, of, role, first)
         elif ir.mentions(role.body, of):
             stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))

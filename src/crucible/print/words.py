@@ -11,6 +11,7 @@ from crucible.kernel.index import (
     Compare,
     Condition,
     Either,
+    Grid,
     Holds,
     Index,
     Larger,
@@ -92,6 +93,8 @@ class Words:
             case Listed(table=table, at=at):
                 self.used.add(table)
                 return f"{self.names.of(table)}[{self.index(at)}]"
+            case Grid():
+                return "gridDim.x"
             case Place(of="thread"):
                 return "threadIdx.x"
             case Place():

@@ -42,11 +42,15 @@ Products = Callable[[Index], tuple[ir.Fragment, ir.Fragment | None]]
 """Of vector v its products, and perhaps which of their windows' they are."""
 
 
-def laid(tensor: Operand | Result, shape: Sequence[int], dims: Sequence[str], *, is_told: bool = False) -> Laid:
-    """Over a shape; with its strides as they are told, or as if dims of one element were contiguous."""
+def laid(
+    tensor: Operand | Result, shape: Sequence[int], dims: Sequence[str], *, is_told: bool = False,
+    wide: Sequence[str] = ("batch",),
+) -> Laid:  # fmt: skip
+    """Over a shape; with its strides as they are told, or as if dims of one element were contiguous. The `wide` ones
+    are of the kernel's type of indices, others ints."""
     last = sum((n - 1) * stride for n, stride in zip(shape, tensor.strides, strict=True))
     strides = (
-        Size(f"{tensor.name}_{name}_stride", stride, counts=name != "batch")
+        Size(f"{tensor.name}_{name}_stride", stride, counts=name not in wide)
         for name, stride in zip(
             ("batch", "channel", *dims), tensor.strides if is_told else plain(tensor.strides, shape), strict=True
         )

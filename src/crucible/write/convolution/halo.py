@@ -180,11 +180,6 @@ class Halo:
             lines.append(f"word.{part} = {text};")
         return lines
 
-    def values(self, step: str, into: str) -> list[str]:
-        """The float32 of unit `u` as they are, to be converted when they are there; 0 as in `word`."""
-        reads = [f"from[(u * {self.unit} + {k}) * {self.source.strides[1]}]" for k in range(self.unit)]
-        return [f"{into}[{k}] = {self._test(step, k)} ? {read} : 0.0f;" for k, read in enumerate(reads)]
-
     def _test(self, step: str, k: int | str) -> str:
         """Whether a channel and the position are inside of the tensor."""
         channels = self.unit * STEP_UNITS

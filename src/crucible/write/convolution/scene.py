@@ -102,7 +102,7 @@ class Scene:
         read = {self.conv.source.name: self.conv.source.dtype} | dict.fromkeys(self.choices, "uint8")
         read |= {self.packed.name: self.packed.dtype} | {each.name: each.dtype for each in self.operands}
         written = {each.name: each.dtype for each in self.elementwise}
-        written |= {each.name: each.dtype for each in (*self.partials, *self.row_parts)}
+        written |= {each.name: each.dtype for each in self.partials}
         types = {**CUDA_TYPES, "int32": "int"}
         arguments = [f"const {types[dtype]}* __restrict__ {name}" for name, dtype in read.items()]
         arguments += [f"{types[dtype]}* __restrict__ {name}" for name, dtype in written.items()]

@@ -32,7 +32,7 @@ class Consuming:
             before, products, behind = list[ir.Node](), list[ir.Node](), list[ir.Node]()
             with k.apart(before):
                 start = k.let(f"box_{frame.dims[0]}", item.starts[0] + number, "int") if len(frame.dims) == 3 else None
-                placed = Item(item.image, (start, *item.starts[1:]), planes) if start else item
+                placed = Item(item.number, item.image, (start, *item.starts[1:]), planes) if start else item
                 self.leaving.ask(placed)
                 k.add(ir.Declare((self.sums,)))
             with k.apart(products), k.products(self.sums):
@@ -88,5 +88,5 @@ class Consuming:
                     rows: tuple[ir.Matrix, int] | ir.Element = ir.Element(self.held, (Number(of_held),))
                     if of_held < 0 or not of_weight:
                         rows = weights, tap * STEP_UNITS * ROWS + of_weight * walks.word_units
-                    k.add(ir.Product(self.sums, rows, (planes[plane], columns), adds))
+                    k.add(ir.Product(ir.Element(self.sums), rows, (planes[plane], columns), adds))
                     adds = ()

@@ -11,13 +11,14 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kernel.places import ITEM_BYTES
-from crucible.kinds.convolution.vectors import laid
+from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
 from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, Walks
 from crucible.write.kernel import Buffer
+from crucible.write.program import Operand, Result
 
 UNIT = 16
 """Bytes that are moved at once, and that tensor cores take of a row."""
@@ -29,6 +30,7 @@ WORDS = 4
 class Item:
     """Boxes of an item of work."""
 
+    number: Index
     image: Index
     starts: tuple[Index, ...]
     """Where its box begins along each dim; of three the first plane."""
@@ -44,13 +46,13 @@ class Frame:
         self.scene = Scene(conv, walks, packed(conv.name, walks), gpu)
         self.dims = self.scene.dims
         self.source = laid(conv.source, conv.correlation.in_shape, self.dims)
+        self.first_item: Index = Place("block", self.blocks) // self.scene.parts
+        """Of a block, which takes every so many."""
+        self.item_step: Index = Number(self.scene.blocks_a_part)
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
-        self.operands = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.operands}
-        self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
-        self.parts = tuple(
-            Buffer(f"{each.name}_parts", "float32", self.blocks * walks.groups * ROWS) for each in self.scene.sums
-        )
-        """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
+        self.operands = {each.name: self._laid(each) for each in self.scene.operands}
+        self.results = {each.name: self._laid(each) for each in self.scene.elementwise}
+        self.parts = self._parts()
         self.part_tensors = tuple(ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.parts)
         self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
         """Of what tensor cores multiply."""
@@ -59,10 +61,21 @@ class Frame:
         shape = (walks.words, walks.plane_units // walks.points, walks.points, self.unit)
         note = "planes of input, of higher words and of lower ones" if walks.exact else "planes of input"
         self.planes = ir.Shared("planes", self.dtype, tuple(map(Number, shape)), note)
-        staged = walks.plane[0] * walks.plane[1]
-        self.ring = ir.Pipeline(
+        self.ring = self._ring()
+
+    def _laid(self, tensor: Operand | Result) -> Laid:
+        return laid(tensor, self.conv.made_shape, self.dims)
+
+    def _parts(self) -> tuple[Buffer, ...]:
+        """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
+        elements = self.blocks * self.walks.groups * ROWS
+        return tuple(Buffer(f"{each.name}_parts", "float32", elements) for each in self.scene.sums)
+
+    def _ring(self) -> ir.Pipeline:
+        walks, (rows, columns) = self.walks, self.walks.plane
+        return ir.Pipeline(
             "ring", (self.planes,), walks.slots, THREADS, walks.groups * THREADS, fillers=walks.stagers,
-            window=walks.span, teams=walks.groups, brings=walks.loads > 0, slack=walks.points - staged,
+            window=walks.span, teams=walks.groups, brings=walks.loads > 0, slack=walks.points - rows * columns,
         )  # fmt: skip
 
     @property
@@ -88,8 +101,7 @@ class Frame:
     def items(self, k: Builder) -> Iterator[Item]:
         """Of a block, each a box of outputs of 64 channels, or such boxes of several planes."""
         walks = self.walks
-        first, step = Place("block", self.blocks) // self.scene.parts, Number(self.scene.blocks_a_part)
-        with k.loop("item", first, Number(walks.items), step, "int") as item:
+        with k.loop("item", self.first_item, Number(walks.items), self.item_step, "int") as item:
             image, *places = decoded(item, (walks.of.batch, *walks.places))
             n = k.let("n", image, "int")
             sizes = [walks.walk, *walks.box[1:]] if len(walks.box) == 3 else walks.box
@@ -97,7 +109,7 @@ class Frame:
             for dim, place, size in zip(self.dims, places, sizes, strict=True):
                 walked = len(self.dims) == 3 and dim == self.dims[0]
                 starts.append(k.named("first_plane" if walked else f"box_{dim}", place * size))
-            yield Item(n, tuple(starts), self._planes_of(starts[0]))
+            yield Item(item, n, tuple(starts), self._planes_of(starts[0]))
 
     def _planes_of(self, first: Index) -> Index:
         walks = self.walks

@@ -16,6 +16,7 @@ from crucible.write.convolution.warpgroup.walks import CHANNELS, ROWS
 
 SLABS = Number(2)
 """Channels of a thread's products: one, and that + 8."""
+LANES = Size("channel_lanes", 4, "that have products of a channel", counts=True)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Leaving:
     """It while it is made; channels are laid along `runs`."""
 
     runs: Rows
-    lanes = Size("channel_lanes", 4, "that have products of a channel", counts=True)
+    lanes = LANES
 
     def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
         self.frame, self.k, self.walks, self.lane = frame, k, frame.walks, lane

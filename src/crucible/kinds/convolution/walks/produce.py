@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, Place
-from crucible.kinds.convolution.walks.frame import Frame, Item
+from crucible.kernel.places import ITEM_BYTES
+from crucible.kinds.convolution.walks.frame import UNIT, Frame, Item
 from crucible.kinds.indices import decoded, total
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.warpgroup.walks import MOST_UNITS, THREADS
+
+Read: TypeAlias = Callable[[Index, Index], tuple[ir.Global, Condition]]
+"""Of a position: where the channel of a number in a unit is, and whether it is inside."""
 
 
 class Producing:
@@ -22,12 +27,17 @@ class Producing:
         consumers = self.walks.groups * THREADS
         thread = Place("thread", self.walks.threads) - consumers
         self.thread = k.let("thread", thread % THREADS if self.walks.stagers > 1 else thread, "int")
-        self.staged = math.prod(self.walks.plane)
+        self.staged = math.prod(self.walks.staged_plane)
         self.units = Number(self.walks.steps * STEP_UNITS)
         rounds = -(-self.staged // THREADS)
         self.together = max(1, min(rounds, MOST_UNITS // self.units.value))
         """Positions of a thread that are on their way at once."""
         self.is_all = self.together == rounds
+
+    @property
+    def kept(self) -> str:
+        """What is on its way."""
+        return "word" if self.walks.exact else self.frame.dtype
 
     def produce(self) -> None:
         k, frame, walks = self.k, self.frame, self.walks
@@ -35,20 +45,29 @@ class Producing:
             batch = item.image * frame.source.strides[0]
             origin = ir.Pointer("origin", frame.source.tensor, batch)
             k.add(ir.Declare(origin))
-            with k.loop("t", ZERO, item.planes + (walks.span - 1), type="int") as t, k.fill(frame.ring):
-                if self.is_all:
-                    self._stage(item, t, origin, self.thread)
-                else:
-                    step = Number(self.together * THREADS)
-                    with k.loop("first", self.thread, Number(self.staged), step, "int") as first:
-                        self._stage(item, t, origin, first)
+            self._planes(item, origin, item.planes + (walks.span - 1))
+
+    def _planes(self, item: Item, origin: ir.Pointer, count: Index) -> None:
+        """Of an item."""
+        with self.k.loop("t", ZERO, count, type="int") as t:
+            self._fill(item, t, origin)
+
+    def _fill(self, item: Item, t: Index, origin: ir.Pointer) -> None:
+        """A stage."""
+        k = self.k
+        with k.fill(self.frame.ring):
+            if self.is_all:
+                self._stage(item, t, origin, self.thread)
+            else:
+                step = Number(self.together * THREADS)
+                with k.loop("first", self.thread, Number(self.staged), step, "int") as first:
+                    self._stage(item, t, origin, first)
 
     def _stage(self, item: Item, t: Index, origin: ir.Pointer, first: Index) -> None:
         """A thread's positions of a plane."""
         k, frame = self.k, self.frame
-        dtype = "word" if self.walks.exact else frame.dtype
-        shape = (Number(self.together), self.units, Number(frame.unit))
-        words = ir.Fragment("words", dtype, shape, True)
+        shape = (Number(self.together), self.units, Number(UNIT // ITEM_BYTES[self.kept]))
+        words = ir.Fragment("words", self.kept, shape, True)
         k.add(ir.Declare((words,)))
         with k.unrolled("k", Number(self.together)) as round_:
             p = k.let("p", first + round_ * THREADS, "int")
@@ -66,44 +85,73 @@ class Producing:
         self, item: Item, t: Index, origin: ir.Pointer, p: Index, words: ir.Fragment, round_: Index
     ) -> None:  # fmt: skip
         """All channels of a position; 0 where it is outside of the tensor."""
+        k = self.k
+        read = self._reads(item, self._plane(item, t), origin, p)
+        with k.unrolled("u", self.units) as u:
+            word = ir.Fragment("word", words.dtype, words.shape[-1:], True)
+            k.add(ir.Declare((word,)))
+            self._unit(word, lambda number: read(u, number))
+            k.add(ir.Convert(ir.Element(words, (round_, u)), ir.Element(word)))
+
+    def _unit(self, word: ir.Fragment, read: Callable[[Index], tuple[ir.Global, Condition]]) -> None:
+        """Channels of a unit, as they are kept."""
+        for number in map(Number, range(word.elements)):
+            self.k.add(ir.Load(ir.Element(word, (number,)), *read(number)))
+
+    def _plane(self, item: Item, t: Index) -> Index:
+        """Of the tensor, where one is walked along."""
+        return self._along(0, item.starts[0] + t) if len(self.walks.box) == 3 else ZERO
+
+    def _reads(self, item: Item, plane: Index, origin: ir.Pointer, p: Index) -> Read:
         k, frame, in_channels = self.k, self.frame, self.walks.of.in_channels
-        terms, tests = self._place(item, t, p)
+        terms, tests = self._place(item, plane, p)
         inside = k.test("inside", (*self._is_there(p), *tests))
         source = ir.Pointer("from", origin, total(terms))
         k.add(ir.Declare(source))
-        with k.unrolled("u", self.units) as u:
-            word = ir.Fragment("word", words.dtype, (Number(frame.unit),), True)
-            k.add(ir.Declare((word,)))
-            for number in map(Number, range(frame.unit)):
-                channel = u * frame.unit + number
-                guard = (*inside, *frame.below(channel, in_channels, self.walks.unit * STEP_UNITS))
-                place = ir.Global(source, channel * frame.source.strides[1])
-                k.add(ir.Load(ir.Element(word, (number,)), place, guard))
-            k.add(ir.Convert(ir.Element(words, (round_, u)), ir.Element(word)))
 
-    def _place(self, item: Item, t: Index, p: Index) -> tuple[list[Index], list[Compare]]:
+        def read(u: Index, number: Index) -> tuple[ir.Global, Condition]:
+            channel = u * frame.unit + number
+            guard = (*inside, *frame.below(channel, in_channels, self.walks.unit * STEP_UNITS))
+            return ir.Global(source, channel * frame.source.strides[1]), guard
+
+        return read
+
+    def _place(self, item: Item, plane: Index, p: Index) -> tuple[list[Index], list[Compare]]:
         """What a position adds to the place of an image, and the tests that it is inside of it."""
-        k, walks, dims, rank = self.k, self.walks, self.frame.dims, len(self.walks.box)
-        within = decoded(p, walks.plane) if rank > 1 else [p]
+        walks, rank = self.walks, len(self.walks.box)
+        within = decoded(p, walks.staged_plane) if rank > 1 else [p]
         terms, tests = list[Index](), list[Compare]()
         for dim, axis in enumerate(walks.of.axes):
-            walked = rank == 3 and dim == 0
-            first = axis.shifts[0]
-            index = item.starts[dim] + (t if walked else within[dim - rank])
-            at = k.let(dims[dim], index - -first if first < 0 else index + first, "int")
-            if first < 0 or walks.boxes[dim] * walks.box[dim] - 1 + axis.shifts[-1] >= axis.extent:
-                # both, where one would do: nvcc 13.0 makes one comparison of them, and other code of one
-                tests += [Compare(">=", at, ZERO), Compare("<", at, Number(axis.extent))]
+            at = plane if rank == 3 and dim == 0 else self._along(dim, item.starts[dim] + within[dim - rank])
+            if axis.shifts[0] < 0 or walks.boxes[dim] * walks.box[dim] - 1 + axis.shifts[-1] >= axis.extent:
+                tests += self._inside(at, axis.extent)
             terms.append(at * self.frame.source.strides[2 + dim])
         return terms, tests
 
+    def _inside(self, at: Index, extent: int) -> Condition:
+        """Both tests, where one would do: nvcc 13.0 makes one comparison of them, and other code of one."""
+        return Compare(">=", at, ZERO), Compare("<", at, Number(extent))
+
+    def _along(self, dim: int, position: Index) -> Index:
+        """Where in the tensor the first tap of a position is."""
+        first = self.walks.of.axes[dim].shifts[0]
+        first += self.walks.first_column if dim == len(self.walks.box) - 1 else 0
+        return self.k.let(self.frame.dims[dim], position - -first if first < 0 else position + first, "int")
+
     def _store(self, unit: ir.Element, u: Index, p: Index) -> None:
-        k, planes = self.k, self.frame.planes
+        k, planes, at = self.k, self.frame.planes, self._at(p)
         if not self.walks.exact:
-            k.add(ir.Store(unit, ir.InShared(planes, (ZERO, u, p, ZERO))))
+            k.add(ir.Store(unit, ir.InShared(planes, (ZERO, u, at, ZERO))))
             return
         parts: tuple[tuple[Literal["high", "low"], Index], ...] = (("high", ZERO), ("low", ONE))
         for part, word in parts:
             into = ir.Element(ir.Fragment(part, "tf32", (Number(self.frame.unit),), True))
             k.add(ir.Split(into, unit, part, declares=True))
-            k.add(ir.Store(into, ir.InShared(planes, (word, u, p, ZERO))))
+            k.add(ir.Store(into, ir.InShared(planes, (word, u, at, ZERO))))
+
+    def _at(self, p: Index) -> Index:
+        """A position in its stage."""
+        walks, columns = self.walks, self.walks.staged_plane[1]
+        if (walks.first_column, walks.row_pitch) == (0, columns):
+            return p
+        return p // columns * walks.row_pitch + p % columns + walks.first_column

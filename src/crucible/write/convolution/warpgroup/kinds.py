@@ -11,7 +11,6 @@ from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phase_lower import lower_phases
 from crucible.write.convolution.warpgroup.phases import (
     PhaseWalks,
     best_phase_walks,
@@ -85,7 +84,7 @@ def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
 
 KINDS = (
     Kind(PooledWalks, pool_division, _pooled_walks, lower_pooled),
-    Kind(PhaseWalks, phase_division, _phase_walks, lower_phases),
+    Kind(PhaseWalks, phase_division, _phase_walks, None),
     Kind(Scatter, scattered, _scatters, lower_scatter),
     Kind(Streams, stream_division, _streams, lower_streams),
     Kind(Walks, division, best_divisions_of, None),

@@ -1,4 +1,4 @@
-"""What kernels for warpgroups have in common whose products are of several phases, with a pool over them or without."""
+"""The frame of a kernel for warpgroups whose products are of several phases, with a pool over them."""
 
 from __future__ import annotations
 

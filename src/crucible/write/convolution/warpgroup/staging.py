@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from crucible.target.cuda import block, unrolled
-from crucible.write.convolution.halo import STEP_UNITS, Halo, decoded, times
-from crucible.write.convolution.pieces import WORDS
+from crucible.target.cuda import block
+from crucible.write.convolution.halo import decoded, times
 from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS, Walks
+from crucible.write.convolution.warpgroup.walks import WARPS, Walks
 
 LANES = WARPS * 32
 
@@ -77,46 +75,12 @@ class Planes:
 
     def _load(self) -> list[str]:
         """A thread's positions: loaded first, then the slot is waited for, then they are stored."""
-        walks = self._walks
-        staged, units = math.prod(walks.staged_plane), walks.steps * STEP_UNITS
-        rounds = -(-staged // LANES)
-        together = max(1, min(rounds, MOST_UNITS // units))
-        at_once = [f"const int p = {'first' if together < rounds else 'thread'} + k * {LANES};"]
-        convert = WORDS[self.scene.conv.math].convert
-        halo = Halo(walks.of, self.scene.conv.source, walks, convert)
-        load = [*at_once, *self._place(), *unrolled("u", str(units), [*halo.word("0"), "words[k][u] = word;"])]
-        guard = f"if (p < {staged})" if rounds * LANES > staged else ""
-        stores = [*at_once, *block(guard, self._stores(units))]
-        lines = [
-            f"uint4 words[{together}][{units}];",
-            *unrolled("k", str(together), load),
-            f"mbarrier_wait(done + slot, plane / {walks.slots} % 2 ^ 1);  // with what was in the slot before",
-            *unrolled("k", str(together), stores),
-        ]
-        if together < rounds:
-            lines = block(f"for (int first = thread; first < {staged}; first += {together * LANES})", lines)
-        return [*lines, "fence_proxy_async();", "mbarrier_arrive(loaded + slot);"]
-
-    def _stores(self, units: int) -> list[str]:
-        """The units of position p to its slot."""
-        walks = self._walks
-        to = f"slot * {walks.slot_units} + u * {walks.points} + {self._at()}"
-        return unrolled("u", str(units), [f"ring[{to}] = words[k][u];"])
-
-    def _at(self) -> str:
-        """Position p in its slot."""
-        walks = self._walks
-        columns = walks.staged_plane[1]
-        if (walks.first_column, walks.row_pitch) == (0, columns):
-            return "p"
-        first = f" + {walks.first_column}" if walks.first_column else ""
-        return f"p / {columns} * {walks.row_pitch} + p % {columns}{first}"
+        raise NotImplementedError
 
     @property
     def _there(self) -> str:
         """Whether a thread has a position; empty where each has."""
-        staged = math.prod(self._walks.staged_plane)
-        return f"p < {staged}" if staged % LANES else ""
+        raise NotImplementedError
 
     def _place(self) -> list[str]:
         """Where position p is in the tensor, and whether it is inside."""
