@@ -44,8 +44,9 @@ def get_init_inputs():
 )
 """2.5 ms of one processor."""
 TRIES = 4
-"""An interval of 95 % leaves 1 out in one of twenty: 2 of 24 times here, two cores with 15 to 20 processes; CI has seen
-it twice in a row. What is told apart by more than chance is told apart each time."""
+"""An interval of 95 % leaves 1 out in one of twenty: 2 of 24 times here, two cores with 15 to 20 processes; on a busier
+machine more, as times of neighbouring turns are then alike (three of eight, one of them to each side). What is told
+apart by more than chance is told apart each time, and to the same side."""
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ def test_identical_candidates_tie_with_each_other_and_with_the_reference(
         write(tmp_path / f"{name}.py", MODULE.format(name="ModelNew", times=times))
         for name, times in (("once", 1), ("again", 1), ("twice", 2))
     )
-    said = []
+    said, sides = [], [set[int](), set[int](), set[int]()]
     for _ in range(TRIES):
         limits = crucible.Limits(shrink_s=0, stress_s=0)
         run = judge_batch(task, [once, again, twice], baselines="eager", limits=limits, fresh=True)
@@ -66,6 +67,9 @@ def test_identical_candidates_tie_with_each_other_and_with_the_reference(
         timings = [run.verdict(name).timing for name in ("once", "again")]
         ratios = [t.speedups[0].interval for t in timings if isinstance(t, Measured)]
         said.append((ranks, ratios))
-        if ranks["once"] == ranks["again"] == 1 and all(low <= 1 <= high for low, high in ratios):
+        found = [ranks["again"] - ranks["once"], *((low > 1) - (high < 1) for low, high in ratios)]
+        for seen, side in zip(sides, found, strict=True):
+            seen.add(side)
+        if all(0 in seen or len(seen) == 2 for seen in sides):
             return
     pytest.fail(f"the same code differs: {said}")
