@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_faults")
     [
         (nn.ConvTranspose2d(20, 100, 4, 2, 1), (2, 20, 5, 7)),
         (nn.ConvTranspose2d(100, 20, 3, (1, 3)), (2, 100, 5, 4)),
-        (nn.ConvTranspose3d(9, 72, 3), (1, 9, 3, 4, 3)),
+        (nn.ConvTranspose3d(6, 72, (2, 1, 3)), (1, 6, 2, 3, 3)),
     ],
     ids=["strides", "many to few", "three dims"],
 )
