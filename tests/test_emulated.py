@@ -242,15 +242,18 @@ def test_emulated_passes_are_not_timed_and_nothing_races_for_them_alone(copies: 
     assert (copies.ground.baselines, copies.ground.share_of_floor(verdict.timing), copies.best) == ((), 0.0, None)
 
 
-def test_what_ends_where_it_is_traced_was_tried_beyond_the_tasks_inputs_before(tmp_path: Path) -> None:
+def test_what_ends_where_it_is_traced_is_tried_beyond_the_tasks_inputs_all_the_same(tmp_path: Path) -> None:
     """An honest one whose trace took too long was convicted: there was no process to be asked any more."""
     names = ("leaves_when_traced", "raises_when_traced")
     files = [write(tmp_path / f"{name}.py", SOURCES[name]) for name in names]
+    wrong_below_0 = SOURCES["leaves_when_traced"].replace(RIGHT, RIGHT.replace("x[i]", "fmaxf(x[i], 0)"))
+    files.append(write(tmp_path / "wrong_below_0.py", wrong_below_0))
     limits = crucible.Limits(race_s=0.05, shrink_s=0, stress_s=60)
     run = crucible.judge(IDENTITY_TASK, files, device="emulator", baselines="none", limits=limits)
-    left, stayed = (run.verdict(name) for name in names)
+    left, stayed, wrong = (run.verdict(name) for name in (*names, "wrong_below_0"))
     assert (left.evaluation, stayed.evaluation) == (True, True)
     assert left.stress == stayed.stress and {each.came for each in left.stress} >= {stressed.RIGHT}
+    assert "negative values" in {each.rule for each in stressed.failures(wrong.stress)}
 
 
 def test_beside_a_timed_candidate_an_emulated_pass_comes_second(judge_batch: Batch, tmp_path: Path) -> None:

@@ -263,12 +263,11 @@ class Examination:
             self._audit(after_running=True)
         except (Stop, Ended) as end:  # what a ruined process can no longer say is no verdict in place of the one it has
             outcome = end.outcome if isinstance(outcome, Passed) or isinstance(end.outcome, Cheated) else outcome
-        beyond = self._stood(verifier, outcome)
-        traced, accesses, modelled = self._traced(verifier, beyond.outcome)  # a slow one ends the process
-        beyond = replace(beyond, outcome=traced)
+        outcome, accesses, modelled = self._traced(verifier, outcome)
         if isinstance(accesses, Trace) and not accesses.launches and "__global__" in self.candidate.source:
             claim = f"{_FALLBACK}none of its kernels ran in a forward"
             self.findings.append(Finding(claim, "0 launches were seen of what its source calls __global__"))
+        beyond = self._stood(verifier, outcome)
         smallest = smallest_failing(outcome, verifier, self.setting.task, self.candidate.source)
         if isinstance(accesses, Trace) and accesses.launches and isinstance(beyond.outcome, Passed):
             self._look_for_decoys(verifier)
@@ -311,22 +310,34 @@ class Examination:
         return told_by_profiler(verdict.costs, self.candidate.source)
 
     def _stood(self, passed: Verifier, outcome: Outcome) -> Stood:
-        """What passed beyond the task's own inputs: last, since a GPU's context may not outlive it."""
-        setting = self.setting
-        if not isinstance(outcome, Passed) or not setting.limits.stress_s:
+        """What passed beyond the task's own inputs: last, since a GPU's context may not outlive it. Of a process that
+        its trace ended, in a fresh one: a slow trace neither convicts nor leads around these rules."""
+        if not isinstance(outcome, Passed) or not self.setting.limits.stress_s:
             return Stood((), outcome, ())
+        if not passed.process.is_over:
+            return self._beyond(passed.process, passed, outcome)
+        again = self.afresh()
+        try:
+            again.build()
+            return self._beyond(again.construct(), passed, outcome)
+        except Stop as stop:
+            return Stood((), stop.outcome, ())
+        finally:
+            again.close()
+
+    def _beyond(self, process: CandidateProcess, passed: Verifier, outcome: Outcome) -> Stood:
         verifier = StressVerifier(
-            passed.process,
+            process,
             passed.oracle,
             passed.description,
-            training=setting.task.training,
+            training=self.setting.task.training,
             emulated=self.emulated,
             maps=False,
         )
-        verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(setting.task.source))
+        verifier.specialised = hard_coded(self.candidate.source, shapes.own_numbers(self.setting.task.source))
         verifier.no_gradients = passed.found.without_gradients
         verifier.way, verifier.left_before = passed.way, passed.left_before
-        return stood(verifier, outcome, strict=setting.strict)
+        return stood(verifier, outcome, strict=self.setting.strict)
 
     def _sanitized(self, outcome: Outcome) -> Sanitized | NotSanitized:
         """On the case that it failed, or the last; the verdict stands by then."""
@@ -345,8 +356,6 @@ class Examination:
         answer is no pass."""
         if not (self.emulated and isinstance(outcome, Passed)):
             return outcome, NotMeasured("only what passes on the emulator is traced"), NOT_MODELLED
-        if verifier.process.is_over:
-            return outcome, NotMeasured("its process ended beyond the task's own inputs"), NOT_MODELLED
         try:
             accesses, operators = verifier.trace()
         except Ended as ended:
