@@ -672,6 +672,22 @@ def test_who_goes_another_way_does_not_come_to_a_barrier() -> None:
     assert any("a barrier stands under a condition" in each for each in found)
 
 
+def test_what_goes_another_way_is_not_gone_on_with() -> None:
+    """One condition behind another is told `else` where one of them holds at most, but behind no `else` of its own."""
+    k, out = Builder(), ir.Tensor("out", "float32", "write", 3)
+    lane, value = k.let("lane", Place("thread", 32), "int"), ir.Fragment("value", "float32")
+    k.add(ir.Declare((value,), "sum"))
+    first, second, third = (ir.Store(ir.Element(value), ir.Global(out, Number(each))) for each in range(3))
+
+    def text(otherwise: ir.Body) -> str:
+        is_0, is_1 = ((Compare("==", lane, Number(each)),) for each in (0, 1))
+        ways = ir.If(is_0, (first,), otherwise=otherwise), ir.If(is_1, (third,))
+        return printed(ir.Kernel("ways", (out,), (), 1, 32, "int", (*k.body, *ways))).text
+
+    assert "else if (lane == 1)" in text(())
+    assert "else {" in text((second,)) and "else if" not in text((second,))
+
+
 def test_what_is_wrong_is_never_printed() -> None:
     with pytest.raises(KernelError, match=r"a fault of Crucible's: .*is read or written at"):
         printed(changed(kernel("planes"), ir.Let, let_further, -1))

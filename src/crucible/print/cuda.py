@@ -401,6 +401,8 @@ def _excludes(one: ir.Node | None, other: ir.Node) -> bool:
     """Whether of two conditions, one behind the other, one holds at most: that a variable is this number, or that."""
     if not isinstance(one, ir.If) or not isinstance(other, ir.If) or len(one.condition + other.condition) != 2:
         return False
+    if one.otherwise or other.is_rest:  # text of these does not go on with `else`, or ends the round where it does
+        return False
     (first,), (second,) = one.condition, other.condition
     alike = first.sign == second.sign == "==" and isinstance(first.left, Variable) and first.left is second.left
     return alike and _differ(first.right, second.right)
