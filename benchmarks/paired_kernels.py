@@ -27,7 +27,7 @@ from typing import Any
 Key = tuple[str, str, str]
 """Group, case, kernel."""
 PART = 20
-"""Pairs a program: nvcc takes minutes for more, and one that fails takes no others with it."""
+"""Pairs a program: nvcc takes minutes for more."""
 
 HEAD = """\
 #include <algorithm>
@@ -102,7 +102,7 @@ def main() -> None:
         with ThreadPoolExecutor(args.processes) as pool:
             built = list(pool.map(lambda k: build(place / f"pairs{k}", parts[k], args.architecture), range(len(parts))))
         print(f"{len(found)} kernels in {len(built)} programs", flush=True)
-        if not args.programs:
+        if built and not args.programs:
             report([row for program in built for row in run(program)])
 
 
