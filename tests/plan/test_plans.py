@@ -14,6 +14,7 @@ from interpret import check, planned, run
 from torch import nn
 
 from crucible.capture import trace
+from crucible.emission.file import emit
 from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu, known_gpu
 from crucible.plan import reductions
 from crucible.plan.planner import MOST_OPERANDS, fuse
@@ -23,6 +24,7 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import STATIC_SHARED
 from crucible.write.convolution.weight_division import divide
+from crucible.write.evaluate import evaluate_program
 from crucible.write.passes import passes
 from crucible.write.program import Program, reads
 
@@ -532,6 +534,33 @@ def test_what_is_added_to_a_channel_moves_the_running_mean_alone(n: int, c: int,
     torch.testing.assert_close(moved, mean + 0.1 * shift, rtol=1e-6, atol=1e-9)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 4095), st.integers(0, 2), st.floats(10.0, 300.0), st.floats(-30.0, 30.0))
+def test_one_sample_far_off_costs_a_channel_no_digits(row: int, place: int, off: float, mean: float) -> None:
+    """In float32, wherever it is: what sums are taken around is never that sample."""
+    n, c = 4096, 3
+    x = torch.randn(n, c, generator=torch.Generator().manual_seed(row)) + mean
+    x[(0, n // 2, n - 1)[place] if row % 2 else row, 1] += off
+    (step,) = planned(nn.BatchNorm1d(c, affine=False, track_running_stats=False), x).steps
+    assert isinstance(step, Fused) and isinstance(step.compute, Program)
+    given = {each.name: x.numpy().reshape(-1) for each in step.compute.operands}
+    found = evaluate_program(step.compute, given)[step.result]
+    exact = F.batch_norm(x.double(), None, None, training=True)
+    error = (torch.from_numpy(found).reshape(n, c) - exact).norm(dim=0) / exact.norm(dim=0)
+    assert float(error.max()) < 2e-5 * max(1.0, abs(mean) / 10)
+
+
+def test_what_a_norm_of_long_rows_reads_is_read_beside_convolutions_and_pools() -> None:
+    """Elements within a tensor are read by programs alone."""
+    x, y = torch.randn(1, 2, 184, 184), torch.randn(1, 2, 182, 182)
+    beside = Module(lambda m, x, y: m.conv(x) + F.instance_norm(y), conv=nn.Conv2d(2, 2, 3))
+    assert kernels(check(beside, x, y, gradients=False)) == ["conv2d", "instance_norm_add"]
+    pooled = Module(
+        lambda m, x, y: F.max_pool2d(F.instance_norm(x), 2) + F.max_pool2d(F.instance_norm(y), 2, padding=1)
+    )
+    check(pooled, x, y, gradients=False)
+
+
 def test_batch_norm_of_reductions_and_of_pools() -> None:
     def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
         return self.second(self.norm(F.softmax(x, 1)).mean((2, 3)))
@@ -546,6 +575,14 @@ def test_the_shift_of_a_norm_takes_no_gradient() -> None:
     plan = check(module, torch.randn(3, 4, 5, 7))
     (step,) = (step for step in plan.steps if isinstance(step, Fused))
     assert sorted(step.wanted) == ["inputs_0", "norm_bias", "norm_weight", "scale"]
+
+    before_a_pool = Module(lambda m, x: F.max_pool2d(m.norm(x), 2), norm=nn.BatchNorm2d(4))
+    plan = check(before_a_pool, torch.randn(3, 4, 6, 8), gradients=False)
+    (step,) = (step for step in plan.steps if isinstance(step, Fused))
+    shift = [o.name for o in step.compute.operands if o.constant]
+    assert shift == ["row_larger"] and set(shift) < step.saved.keys()
+    text = emit(plan, "norm")
+    assert "grad_row_product" in text and "grad_row_larger" not in text
 
 
 REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {

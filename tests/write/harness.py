@@ -98,7 +98,9 @@ def random_storages(program: Program, seed: int) -> dict[str, torch.Tensor]:
     """Contents for the operands."""
     generator = torch.Generator().manual_seed(seed)
     return {
-        each.name: torch.randn(size(program, each.strides), generator=generator).to(TORCH_TYPES[each.dtype])
+        each.name: torch.randn(each.start + size(program, each.strides), generator=generator).to(
+            TORCH_TYPES[each.dtype]
+        )
         for each in program.operands
     }
 

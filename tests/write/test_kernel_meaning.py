@@ -11,11 +11,12 @@ import pytest
 import torch
 from harness import expected, random_storages
 from kernel_mutants import changed
-from layouts import X
+from layouts import X, random_program
 from test_families import MULTIPROCESSORS, PROGRAMS
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.meaning import OutOfBounds, run
+from crucible.kernel.verify import verify
 from crucible.kinds.program.body import kernel
 from crucible.kinds.program.geometry import Geometry
 from crucible.kinds.program.layout import ordered
@@ -55,6 +56,21 @@ def test_kernels_mean_what_the_program_says(name: str) -> None:
         assert len(found) == len(step.results) or 0 in step.shape
         assert_right(step, found, given)
         known |= {n: torch.from_numpy(np.nan_to_num(each)) for n, each in found.items()}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_operands_that_begin_within_a_tensor_are_read_there(seed: int) -> None:
+    draw, program = np.random.default_rng(seed), random_program(seed)
+    begun = [replace(each, start=int(draw.choice([0, 1, 4, 23]))) for each in program.operands]
+    program = replace(program, operands=tuple(begun))
+    known = {n: each.double() for n, each in random_storages(program, seed).items()}
+    for step in stages(program):
+        given = {each.name: known[each.name] for each in step.operands}
+        kernels = build(step, 132).kernels
+        assert not [words for each in kernels for words in verify(each)]
+        found = results(step, kernels, {n: each.numpy() for n, each in given.items()})
+        assert_right(step, found, given)
+        known |= {n: torch.from_numpy(each) for n, each in found.items()}
 
 
 # any legal geometry, not only what `choose` would take

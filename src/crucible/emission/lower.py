@@ -82,7 +82,7 @@ def _in_steps(step: Fused, gpu: Gpu) -> Backward:
     elif isinstance(compute, Product):
         found = lower_product_backward(compute, step.wanted, upstream, gpu)
     else:
-        of_rows = [operand.name for operand in compute.operands if operand.name in step.saved]
+        of_rows = [each.name for each in compute.operands if each.name in step.saved and not each.constant]
         found = lower_pool_backward(compute, (*step.wanted, *of_rows), upstream, tuple(step.saved))
     lowered = _lowered(found, gpu)
     gradients = tuple(name.removeprefix("grad_") for name in found.results)

@@ -146,15 +146,16 @@ def _in_one_context(found: Sequence[Lazy], before: Sequence[Lazy], places: Seque
 def with_own_names(values: Sequence[Lazy], reserved: Iterable[str] = ()) -> tuple[Lazy, ...]:
     """A tensor that is read in two ways (a matrix and its transpose) gets a second name, and one whose name is
     `reserved` for another reader of it another."""
-    taken: dict[str, tuple[str, Shape]] = dict.fromkeys(reserved, ("", ()))
+    taken: dict[str, tuple[str, Shape, int]] = dict.fromkeys(reserved, ("", (), 0))
     return tuple(_renamed(value, taken) for value in values)
 
 
-def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape]]) -> Lazy:
+def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape, int]]) -> Lazy:
     for operand in value.operands:
         held = value.tensors[operand.name]
         name, number = operand.name, 0
-        while taken.setdefault(name, (held, operand.strides)) != (held, operand.strides):
+        own = (held, operand.strides, operand.start)
+        while taken.setdefault(name, own) != own:
             number += 1
             name = f"{held}_again" if number == 1 else f"{held}_again_{number}"
         if name != operand.name:

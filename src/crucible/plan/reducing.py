@@ -30,8 +30,9 @@ from crucible.write.tidy import without_idle_maxima
 
 
 def fits(value: Lazy) -> bool:
-    """Whether the value, which has reductions, goes over its convolution's output as it is."""
-    return is_over_space(value, value.columns)
+    """Whether the value, which has reductions, goes over its convolution's output as it is. Elements within a tensor
+    are read by programs alone."""
+    return is_over_space(value, value.columns) and not any(operand.start for operand in value.operands)
 
 
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:

@@ -9,7 +9,7 @@ from crucible.plan.settle import programmed
 from crucible.write.adjoint import saving
 from crucible.write.expression import Expr, inputs, name_of, parameter, substitute
 from crucible.write.passes import hoisted
-from crucible.write.program import Operand, Program, Result, contiguous
+from crucible.write.program import Operand, Program, Result, contiguous, reads
 
 
 def apart(value: Lazy, name: str, precision: str) -> tuple[Lazy, Program]:
@@ -20,7 +20,8 @@ def apart(value: Lazy, name: str, precision: str) -> tuple[Lazy, Program]:
     dense = contiguous([value.space[d] for d in rows])
     laid = dict(zip(rows, dense, strict=True))
     strides = tuple(laid.get(d, 0) for d in range(len(value.space)))
-    operands = {row: Operand(row, precision, strides) for row in shared}
+    fixed = {o.name for o in value.operands if o.constant}
+    operands = {row: Operand(row, precision, strides, constant=reads(what) <= fixed) for row, what in shared.items()}
     results = [Result(row, precision, dense, what) for row, what in shared.items()]
     program = programmed(value, f"{name}_statistics", [*rows, *sorted(value.columns)], results)
     slim = replace(

@@ -32,7 +32,7 @@ def evaluate_program(program: Program, storages: Mapping[str, Array]) -> dict[st
     """The results of a program, each as the flat storage it is written to, from the operands' flat storages."""
     values: dict[str, Array] = {}
     for operand in program.operands:
-        storage = storages[operand.name]
+        storage = storages[operand.name][operand.start :]
         strides = tuple(stride * storage.itemsize for stride in operand.strides)
         shape = tuple(size if stride else 1 for size, stride in zip(program.shape, strides, strict=True))
         values[operand.name] = np.lib.stride_tricks.as_strided(storage, shape, strides, writeable=False)

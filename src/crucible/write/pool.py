@@ -114,6 +114,8 @@ class Pool:
         if self.kind not in KINDS or not 1 <= len(self.windows) <= 3:
             raise MisuseError(f"{self.name}: a pool is {' or '.join(KINDS)} over 1 to 3 dims, not {self.kind!r}"
                               f" over {len(self.windows)}")  # fmt: skip
+        if started := [each.name for each in (*self.operands, *self.after_operands) if each.start]:
+            raise MisuseError(f"{self.name}: operands of pools begin where their tensors do, not {', '.join(started)}")
         for window in self.windows:
             if not all(window.elements(output) for output in range(window.outputs)):
                 raise MisuseError(f"{self.name}: {window} has windows without an element: pad less")

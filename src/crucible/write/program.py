@@ -37,6 +37,8 @@ class Operand:
     """Where its elements are known to lie, by what computed them."""
     constant: bool = False
     """Has no gradient: results depend on it by rounding alone, as on the number around which squares are summed."""
+    start: int = 0
+    """Elements of the tensor before the first that is read. Other than 0 in programs alone."""
 
     @property
     def leaf(self) -> Expr:

@@ -11,7 +11,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Place, Size, Smaller, Variable
 from crucible.kinds.program.geometry import Geometry
-from crucible.kinds.program.layout import Access, Tensor, access, is_across, reach, runs, wide
+from crucible.kinds.program.layout import Access, Tensor, access_of, is_across, reach, runs, start_of, wide
 from crucible.write.program import Operand, Program, Result
 from crucible.write.tidy import is_of_rows
 
@@ -179,11 +179,7 @@ class Frame:
         """How neighbours are read; single elements count as `same`."""
         if self.geometry.vector == 1:
             return "same"
-        rows, shape = self.program.rows, self.program.shape
-        own, others = tensor.strides[rows:], tensor.strides[:rows]
-        if self.along_rows:
-            return access(shape[:rows], others, own, self.geometry.vector)
-        return access(shape[rows:], own, others, self.geometry.vector)
+        return access_of(tensor, self.program, self.geometry.vector, along_rows=self.along_rows)
 
     def is_turned(self, tensor: Tensor) -> bool:
         """Whether it passes through shared memory."""
@@ -210,14 +206,14 @@ class Frame:
     def _place(self, tensor: Tensor, j: Index | None, row: Index, column: Index) -> Index:
         rows, dims = self.program.rows, len(self.program.shape)
         if self.along_rows or self.is_turned(tensor):
-            own = ZERO if j is None else self._offset(tensor, row + j, 0, rows)
+            own = ZERO if j is None else self._of_row(tensor, row + j)
             return own + self._offset(tensor, column, rows, dims)
         return self._offset(tensor, column + (ZERO if j is None else j), rows, dims)
 
     def row_element(self, tensor: Tensor, j: Index) -> ir.Global:
         """Of the row that the j-th of a pack belongs to."""
         row = self.row + j if self.along_rows else self.row
-        return ir.Global(self.tensors[tensor.name], self._offset(tensor, row, 0, self.program.rows))
+        return ir.Global(self.tensors[tensor.name], self._of_row(tensor, row))
 
     def part(self, reduction: str, j: Index) -> ir.Global:
         """What this block found of a reduction: [row][chunk] along columns, [chunk][row] along rows."""
@@ -227,12 +223,17 @@ class Frame:
     def bases(self, k: Builder) -> None:
         """A pointer to the row, for each tensor that is read or written for each element."""
         for each in filter(self.is_wide, self.all):
-            offset = self._offset(each, self.row, 0, self.program.rows)
+            offset = self._of_row(each, self.row)
             wanders = self.access(each) == "each" if self.along_rows else self.is_turned(each)
             if offset != ZERO and not wanders:
                 pointer = ir.Pointer(f"{each.name}_row", self.tensors[each.name], offset)
                 self.base[each.name] = pointer
                 k.add(ir.Declare(pointer))
+
+    def _of_row(self, tensor: Tensor, row: Index) -> Index:
+        start = start_of(tensor)
+        own = self._offset(tensor, row, 0, self.program.rows)
+        return own + self._named(f"{tensor.name}_start", start) if start else own
 
     def _offset(self, tensor: Tensor, index: Index, first: int, last: int) -> Index:
         """The offset that an index means, which is linear over the dims from `first` to before `last`."""

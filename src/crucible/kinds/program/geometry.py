@@ -189,7 +189,7 @@ def _turned(program: Program, vector: int, sms: int) -> Geometry | None:
     if lanes * vector * item < LEAST_TURNED_BYTES or lanes > BLOCK:
         return None
     team, packs = BLOCK // lanes, max(1, LOADS // Needs.of(program).loads)
-    through = sum(access_of(each, program, vector) == "each" for each in wide(program))
+    through = sum(access_of(each, program, vector, along_rows=True) == "each" for each in wide(program))
     while packs > 1 and through * lanes * vector * (team * packs + 1) * item > SHARED_BYTES * 3 // 2:
         packs //= 2
     fits = through * lanes * vector * (team * packs + 1) * item <= SHARED_BYTES * 3 // 2

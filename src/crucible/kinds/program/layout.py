@@ -115,9 +115,14 @@ def crossed(program: Program) -> Program:
     return replace(permuted(flat, [near[0], *rest]), rows=1)
 
 
+def start_of(tensor: Tensor) -> int:
+    """Where its first element is."""
+    return tensor.start if isinstance(tensor, Operand) else 0
+
+
 def reach(tensor: Tensor, shape: Sequence[int]) -> int:
     """The largest offset of an element."""
-    return sum((size - 1) * stride for size, stride in zip(shape, tensor.strides, strict=False))
+    return start_of(tensor) + sum((size - 1) * stride for size, stride in zip(shape, tensor.strides, strict=False))
 
 
 def index_type(program: Program) -> str:
@@ -158,19 +163,19 @@ def access(sizes: Sequence[int], strides: Sequence[int], others: Sequence[int], 
     return "pack" if whole and aligned else "each"
 
 
-def access_of(tensor: Tensor, program: Program, vector: int) -> Access:
-    """How neighbours along rows are read, of a tensor with an element for each of the program."""
-    rows, strides = program.rows, tensor.strides
-    return access(program.shape[:rows], strides[:rows], strides[rows:], vector)
+def access_of(tensor: Tensor, program: Program, vector: int, *, along_rows: bool) -> Access:
+    """How neighbours along rows, or else along columns, are read, of a tensor with strides for all dims."""
+    rows, strides, shape = program.rows, tensor.strides, program.shape
+    start = (start_of(tensor),)
+    if along_rows:
+        return access(shape[:rows], strides[:rows], strides[rows:] + start, vector)
+    return access(shape[rows:], strides[rows:], strides[:rows] + start, vector)
 
 
 def begins_anywhere(tensor: Tensor, program: Program, across: bool) -> bool:
     """Whether neighbours, among the rows where `across`, else along columns, begin anywhere in a sector of memory."""
-    rows, shape, strides = program.rows, program.shape, tensor.strides
     sector = SECTOR_BYTES // ITEM_BYTES[tensor.dtype]
-    if across:
-        return access_of(tensor, program, sector) != "pack"
-    return access(shape[rows:], strides[rows:], strides[:rows], sector) != "pack"
+    return access_of(tensor, program, sector, along_rows=across) != "pack"
 
 
 def vector_width(program: Program, along_rows: bool) -> int:
@@ -183,9 +188,8 @@ def vector_width(program: Program, along_rows: bool) -> int:
     for vector in (width for width in (1, 2, 4, 8) if width <= limit and math.prod(sizes) % width == 0):
         moved = 0
         for each in tensors:
-            own, others = each.strides[rows:], each.strides[:rows]
-            own, others = (others, own) if along_rows else (own, others)
-            moved += ITEM_BYTES[each.dtype] * (vector if access(sizes, own, others, vector) == "pack" else 1)
+            packed = access_of(each, program, vector, along_rows=along_rows) == "pack"
+            moved += ITEM_BYTES[each.dtype] * (vector if packed else 1)
         if moved > most:
             best, most = vector, moved
     return best

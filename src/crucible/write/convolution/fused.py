@@ -93,6 +93,8 @@ class Convolution:
         """Raises MisuseError for what no kernel is written for."""
         if self.source.dtype not in DTYPES:
             raise MisuseError(f"{self.name}: tensor cores multiply {', '.join(DTYPES)}, not {self.source.dtype}")
+        if started := [each.name for each in (self.source, self.weight, *self.operands) if each.start]:
+            raise MisuseError(f"{self.name}: operands begin where their tensors do, not {', '.join(started)}")
         for result in self.results:
             if result.sums and any(stride for dim, stride in enumerate(result.strides) if dim != 1):
                 raise MisuseError(f"{self.name}: {result.name} is a sum over other dims than batch and space")
