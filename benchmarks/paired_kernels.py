@@ -187,7 +187,8 @@ def launch(kernel: dict[str, Any], space: int) -> str:
 
 def build(place: Path, pairs: Sequence[tuple[Key, Any, Any]], architecture: str) -> Path:
     place.with_suffix(".cu").write_text(program(pairs))
-    command = ["nvcc", f"-arch={architecture}", "-std=c++17", "-O3", "-o", place.name, place.with_suffix(".cu").name]
+    code = f"arch={architecture.replace('sm', 'compute')},code={architecture}"
+    command = ["nvcc", "-gencode", code, "-std=c++17", "-O3", "-o", place.name, place.with_suffix(".cu").name]
     subprocess.run(command, cwd=place.parent, check=True)
     return place
 
