@@ -20,6 +20,7 @@ from pooled_harness import SpreadCase, spread_out
 from test_warpgroup_weight_windows import WindowCase, windows
 from test_warpgroup_weights import HeldCase
 
+from crucible.gpus import H200
 from crucible.graph import ITEM_BYTES
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Number
@@ -191,3 +192,23 @@ def test_planes_that_nobody_reads_are_seen() -> None:
     wrong = changed(first, ir.Share, lambda node: replace(node, count=Number(1)))
     with pytest.raises(Stuck, match=r"wait forever|nobody reads"):
         error(EVERY["walked_weight"], (wrong, *rest))
+
+
+# larger than a run takes
+
+
+LARGER: dict[str, Grouped] = {
+    "a plane is left": HeldCase(forward("left", (1, 16, 34, 27, 31), 32, (5, 4, 1), stride=2)),
+    "windows of odd rows": windows(transposed("odd", (4, 16, 18, 12, 28), 3, (2, 3, 4), stride=2)),
+    "brought, of few channels": HeldCase(forward("brought", (16, 12, 16, 64, 64), 64, (3, 3, 3), padding=1)),
+    "half types": HeldCase(forward("halves", (8, 70, 33, 66), 96, (3, 3), padding=1, dtype="float16")),
+}
+"""What the verifier must not take for wrong; rows that are moved, where a walk does not end with the planes, it did."""
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_nothing_is_wrong_with_any_division_of_larger_shapes(name: str) -> None:
+    of, spread = _of(LARGER[name])
+    ways = best_weight_walks(of, ITEM_BYTES[LARGER[name].dtype], 10**6, H200, spread)
+    for walks in ways if NIGHTLY else ways[:6]:
+        assert verify(grouped(LARGER[name], walks)[0]) == ()

@@ -436,7 +436,7 @@ def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
 def narrowed(condition: Condition, here: Surroundings) -> dict[Index, Range]:
     """Where things lie if it holds."""
     found: dict[Index, Range] = {}
-    for each in condition:
+    for each in (one for one in condition if not one.unless):
         there = here.within(found)
         found[each.left] = met(each, there.reach(each.left), there.reach(each.right))
     return found

@@ -31,6 +31,7 @@ from crucible.kernel.index import (
     Surroundings,
     Table,
     Variable,
+    lift,
     met,
     opposite,
     value_of,
@@ -268,9 +269,11 @@ class Reader:
                 if len(times) == 1 and (factor := times.pop()) >= 1 and factor.is_integer():
                     rest = {atom: each for atom, each in rest.items() if atom not in of}
                     found = found.plus(range_.plus(Range(-constant, -constant)).times(int(factor)))
+        others, left = Range(0, 0), lift(0)
         for atom, factor in rest.items():
-            found = found.plus(self._by_cases(atom).times(factor))
-        return found
+            others, left = others.plus(self._by_cases(atom).times(factor)), left + atom * factor
+        most = min(others.high, self._most(left, self.smaller))
+        return found.plus(Range(others.low, most, others.step))
 
     def _by_values(self, index: Index, last: int) -> Iterator[Range]:
         """Where it lies by one value after the other of a number that it depends on, as what two divisions of it leave

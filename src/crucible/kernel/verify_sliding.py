@@ -55,7 +55,7 @@ def _teams(reader: Reader, node: ir.Slide | ir.Deal) -> None:
     """All come, as often as the others."""
     of = node.pipeline
     come_together(reader, of, of.consumers, "read")
-    if of.is_shared != isinstance(node, ir.Deal):
+    if of.is_shared != isinstance(node, ir.Deal) or of.moves:
         reader.say(f"a window of {of.name} is of {'all teams' if of.is_shared else 'one team'}")
     if of.consumers != of.teams * WARPGROUP or of.stages < of.window:
         reader.say(
