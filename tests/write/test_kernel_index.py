@@ -25,10 +25,12 @@ from crucible.kernel.index import (
     Smaller,
     Surroundings,
     Variable,
+    apart,
     constant,
     lift,
     narrowed,
     reach,
+    ways,
 )
 from crucible.kernel.whereabouts import SIGNS_OF
 
@@ -138,3 +140,32 @@ def test_a_range_holds_every_value(index: Index) -> None:
         each = value(index, {THREAD: thread, BLOCK: block, J: j})
         assert found.low <= each <= found.high
         assert each == found.low or (each - found.low) % found.step == 0
+
+
+@given(indices, st.integers(1, 9), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_what_rounds_move_on_is_a_multiple_of_their_number(index: Index, by: int, is_first: bool) -> None:
+    """A sum is its begin and so many times the variable; where it is not, nobody says that it is."""
+    whole = J * by + index if is_first else index + J * by
+    try:
+        rest, times = apart(whole, J)
+    except ValueError:
+        return
+    for thread, block, j in itertools.product(range(8), range(3), range(4, 29, 12)):
+        at: dict[Index, int] = {THREAD: thread, BLOCK: block}
+        assert value(rest, at) + times * j == value(whole, {**at, J: j})
+
+
+def test_what_is_not_asked_everywhere_holds_in_either_way() -> None:
+    guard = (Compare("<", THREAD, Number(6)), Compare("in", J - 8, Number(10), (Compare(">=", THREAD, Number(3)),)))
+    assert [[each.unless for each in way] for way in ways(guard)] == [[(), ()], [(), ()]]
+    for thread, j in itertools.product(range(8), range(4, 29, 12)):
+        right = thread < 6 and (0 <= j - 8 < 10 or thread >= 3)
+        held = [all(_holds(each, {THREAD: thread, J: j}) for each in way) for way in ways(guard)]
+        assert any(held) == right
+    assert narrowed(guard, Surroundings({J: TILES}, {})).keys() == {THREAD}
+
+
+def _holds(each: Compare, at: dict[Index, int]) -> bool:
+    left, right = value(each.left, at), value(each.right, at)
+    return {"<": left < right, ">=": left >= right, "in": 0 <= left < right}[each.sign]

@@ -22,6 +22,8 @@ from test_warp_meaning import EVERY as WARPS
 from test_warp_meaning import multiplying
 from test_weight_gradient_meaning import CASES as GRADIENTS
 from test_weight_gradient_meaning import built, of_windows
+from test_weight_groups_meaning import EVERY as GROUPED
+from test_weight_groups_meaning import grouped
 
 from crucible.capture import trace
 from crucible.emission.file import emit
@@ -89,6 +91,11 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a walk along planes": lambda: walking(WALKS["bulk"]),
     "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
+    "a gradient by warpgroups": lambda: grouped(GROUPED["two_dims_weight"])[0],
+    "a gradient of planes that are brought": lambda: grouped(GROUPED["brought_weight"])[0],
+    "a gradient of planes that a warp brings": lambda: grouped(GROUPED["two_stage_weight"])[0],
+    "a gradient in halves by warpgroups": lambda: grouped(GROUPED["halves_weight"])[0],
+    "a gradient of windows by warpgroups": lambda: grouped(GROUPED["two_stage_spread"])[0],
     "phases": lambda: phasing(PHASES["shares"]),
     "phases of a plane": lambda: phasing(PHASES["two_dims"]),
 }
@@ -193,6 +200,90 @@ def from_zero(node: ir.For) -> ir.Node:
 
 def to_all_phases(node: ir.Product) -> ir.Node:
     return replace(node, into=replace(node.into, at=()))
+
+
+def shared_by(**changes: Any) -> Callable[[Any], ir.Node]:
+    """A window of a pipeline that is otherwise."""
+    return lambda node: replace(node, pipeline=replace(node.pipeline, **changes))
+
+
+def of_rows_further(node: ir.Foresee) -> ir.Node:
+    first = next(each for each in node.body if isinstance(each, ir.Let))
+    return replace(
+        node, body=tuple(replace(each, index=each.index + 16) if each is first else each for each in node.body)
+    )
+
+
+def of_one_task(node: ir.Share) -> ir.Node:
+    assert node.task
+    return ir.Scope((ir.Let(node.task, ZERO), *node.body))
+
+
+def by_parts_of_warps(node: ir.Foresee) -> ir.Node:
+    (warp,) = node.who
+    return replace(node, who=(replace(warp, right=Number(20)),))
+
+
+def by_two_warps(node: ir.Foresee) -> ir.Node:
+    (warp,) = node.who
+    return replace(node, who=(replace(warp, right=Number(64)),))
+
+
+def of_a_team_more(node: ir.Foresee) -> ir.Node:
+    return replace(node, steps=replace(node.steps, team=node.steps.team + 1))
+
+
+def of_no_tasks(node: ir.Foresee) -> ir.Node:
+    return replace(node, steps=replace(node.steps, task=None))
+
+
+def a_channel_more(node: ir.Fetch) -> ir.Node:
+    return replace(node, count=node.count + 1)
+
+
+def a_row_more(node: ir.Fetch) -> ir.Node:
+    return replace(node, elements=node.elements + 16)
+
+
+def where_none_is_filled(node: ir.Fill) -> ir.Node:
+    (drain,) = (each for each in node.body if isinstance(each, ir.Drain))
+    return ir.Scope((drain,))
+
+
+def not_beside(node: ir.Roles) -> ir.Node:
+    return replace(node, roles=tuple(replace(each, is_beside=False) for each in node.roles))
+
+
+def with_other_registers(node: ir.Roles) -> ir.Node:
+    return replace(node, roles=(*node.roles[:-1], replace(node.roles[-1], registers=72)))
+
+
+def asked_of_a_condition(node: ir.If) -> ir.Node:
+    return replace(node, condition=tuple(replace(each, unless=(each,)) for each in node.condition))
+
+
+def never_asked(node: ir.Load) -> ir.Node:
+    guard = tuple(replace(each, unless=(Compare(">=", ZERO, ZERO),)) for each in node.guard)
+    return replace(node, guard=guard)
+
+
+def beyond_stages(node: ir.Declare) -> ir.Node:
+    what = node.what
+    return replace(node, what=replace(what, over=(what.over[0], 16))) if getattr(what, "over", None) else node
+
+
+def to_the_next_group(node: ir.For) -> ir.Node:
+    return replace(node, stop=node.stop + 1) if node.along else node
+
+
+def not_as_rounds_go(node: ir.For) -> ir.Node:
+    return replace(node, along=tuple(replace(each, offset=each.offset % 7) for each in node.along))
+
+
+def half_fed(node: ir.Declare) -> ir.Node:
+    what = node.what
+    fed = isinstance(what, ir.Pipeline) and what.fed_by
+    return replace(node, what=replace(what, fed_by=replace(what.fed_by, consumers=32))) if fed else node
 
 
 def brought_twice(node: ir.Slide) -> ir.Node:
@@ -488,6 +579,86 @@ WRONG: dict[str, Change] = {
     ),
     "Deal: by some": ("phases", ir.Deal, by_a_lane, 0, "a barrier of ring stands under a condition"),
     "Deal: in uneven rounds": ("phases", ir.Deal, by_lanes_dealt, 0, "a different number of stages"),
+    "Share: by some": ("a gradient by warpgroups", ir.Share, by_a_lane, 0, "a barrier of ring stands under"),
+    "Share: of other teams": ("a gradient by warpgroups", ir.Share, shared_by(teams=3), 0, "all 3 teams share it"),
+    "Share: of one team": ("a gradient by warpgroups", ir.Share, shared_by(is_shared=False), 0, "all 2 teams share it"),
+    "Share: further than a window": ("a gradient by warpgroups", ir.Share, shared_by(moves=2), 0, "move on by 2"),
+    "Share: in uneven rounds": ("a gradient by warpgroups", ir.Share, by_lanes_dealt, 0, "one of a different number"),
+    "Share: left out": ("a gradient by warpgroups", ir.Share, of_one_task, 0, "to whom its stage does not belong"),
+    "Foresee: rows further": (
+        "a gradient of planes that a warp brings", ir.Foresee, of_rows_further, 0, "grad is read or written at",
+    ),
+    "Foresee: left out": ("a gradient by warpgroups", ir.Foresee, left_out, 0, "nobody foresaw"),
+    "Foresee: by parts of warps": (
+        "a gradient of planes that are brought", ir.Foresee, by_parts_of_warps, 1, "is done by parts of warps",
+    ),
+    "Foresee: by two warps": (
+        "a gradient of planes that are brought", ir.Foresee, by_two_warps, 1, "are asked for by more than a warp",
+    ),
+    "Foresee: of a team that is none": (
+        "a gradient by warpgroups", ir.Foresee, of_a_team_more, 0, "there is a team beyond them",
+    ),
+    "Foresee: of no tasks": ("a gradient by warpgroups", ir.Foresee, of_no_tasks, 0, "have no tasks, and are of 2"),
+    "Ask: left out": ("a gradient by warpgroups", ir.Ask, left_out, -1, "coming is read before anything is in it"),
+    "Fetch: a channel more": (
+        "a gradient of planes that a warp brings", ir.Fetch, a_channel_more, 0, "brought is read or written at",
+    ),
+    "Fetch: a row more": (
+        "a gradient of planes that are brought", ir.Fetch, a_row_more, 0, "brought is read or written at",
+    ),
+    "Fetch: where there is none": (
+        "a gradient of planes that are brought", ir.Fetch, lambda node: replace(node, guard=()), 0,
+        "source is read or written at",
+    ),
+    "Fetch: half a unit": (
+        "a gradient of planes that are brought", ir.Fetch, lambda node: replace(node, elements=node.elements + 2), 0,
+        "are no whole sixteens of a stage's bytes",
+    ),
+    "Fetch: by all threads": (
+        "a gradient of planes that a warp brings", ir.Fetch,
+        lambda node: replace(node, lane=Place("thread", 512)), 0, "are asked for by lanes",
+    ),
+    "Fetch: other ones for other lanes": (
+        "a gradient of planes that a warp brings", ir.Fetch,
+        lambda node: replace(node, count=node.lane + 1), 0, "are other ones for other lanes",
+    ),
+    "Meet: left out": ("a gradient by warpgroups", ir.Meet, left_out, 0, "of stages of ring that may still be read"),
+    "Meet: not behind the stores": ("a gradient by warpgroups", ir.Meet, left_out, 1, "a Sync is missing"),
+    "Meet: by some": ("a gradient by warpgroups", ir.Meet, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Meet: again and again": (
+        "a gradient by warpgroups", ir.Meet, lambda node: ir.Scope((node,)), 0, "may not come, or come again",
+    ),
+    "Meet: where no barrier is": ("a gradient by warpgroups", ir.Meet, shared_by(ends=False), 0, "has no barrier for"),
+    "Drain: of what feeds nothing": (
+        "a gradient of planes that are brought", ir.Fill, where_none_is_filled, 0, "is drained where none is filled",
+    ),
+    "Roles: parts of warpgroups": (
+        "a gradient of planes that a warp brings", ir.Roles, not_beside, 0, "no whole warpgroups of 512",
+    ),
+    "Roles: beside, with other registers": (
+        "a gradient of planes that a warp brings", ir.Roles, with_other_registers, 0, "or other registers",
+    ),
+    "Declare: what feeds half of them": (
+        "a gradient of planes that are brought", ir.Declare, half_fed, -1, "raw does not feed ring",
+    ),
+    "Declare: over stages, further on": (
+        "a gradient by warpgroups", ir.Declare, beyond_stages, -1, "are not in the place of ring",
+    ),
+    "If: asked of a condition": (
+        "a gradient by warpgroups", ir.If, asked_of_a_condition, -1, "asked of something else than a load",
+    ),
+    "Load: never asked": (
+        "a gradient by warpgroups", ir.Load, never_asked, -1, "source is read or written at",
+    ),
+    "Product: of other halves": (
+        "a gradient in halves by warpgroups", ir.Product, of_other_words, 0, "are no four words of halves",
+    ),
+    "For: a round more along a pointer": (
+        "a gradient of windows by warpgroups", ir.For, to_the_next_group, -1, "planes is read or written at",
+    ),
+    "For: a pointer that goes otherwise": (
+        "a gradient of windows by warpgroups", ir.For, not_as_rounds_go, -1, "does not move on with the rounds",
+    ),
     "If: sums that one way makes": ("phases of a plane", ir.If, made_in_one_way, -1, "sums is read before anything"),
     "Product: of a phase, left out": ("phases", ir.Product, left_out, 0, "nobody makes some of its sums"),
     "Product: to sums of no phase": ("phases", ir.Product, to_all_phases, 0, "or to some of several"),

@@ -28,6 +28,12 @@ class WindowCase(SpreadCase):
     """The gradient of the weight alone, divided as estimated best, then changed."""
 
     changed: dict[str, int | bool] = field(default_factory=dict)
+    is_turned: bool = True
+
+    @property
+    def division(self) -> WeightWalks:
+        of, item = input_gradient(self.case.correlation), ITEM_BYTES[self.dtype]
+        return replace(best_weight_walks(of, item, 1, TWO, Spread(self.sizes, "choice"))[0], **self.changed)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -35,11 +41,10 @@ class WindowCase(SpreadCase):
 
     def lowered(self) -> Lowered:
         of, dtype = self.case.correlation, self.dtype
-        walks = best_weight_walks(input_gradient(of), ITEM_BYTES[dtype], 1, TWO, Spread(self.sizes, "choice"))[0]
         grad, x = (
             Operand(name, dtype, contiguous(shape)) for name, shape in (("upstream", self.windows), ("x", of.in_shape))
         )
-        each = lower_weight_for_warpgroups(self.name, replace(walks, **self.changed), grad, x, "grad_weight")
+        each = lower_weight_for_warpgroups(self.name, self.division, grad, x, "grad_weight")
         elements = of.out_channels * of.in_channels * len(of.products)
         made = (Buffer("grad_weight", dtype, elements), Buffer("choice", "uint8", 1))  # given: its dtype counts
         return Lowered(each.kernels, (*made, *each.buffers))

@@ -124,10 +124,10 @@ class Builder:
         self.add(ir.Fill(pipeline, (*body, ir.Fence())))
 
     @contextmanager
-    def products(self, into: ir.Fragment) -> Iterator[None]:
+    def products(self, into: ir.Fragment, *, at_once: bool = False) -> Iterator[None]:
         with self._inside() as body:
             yield
-        self.add(ir.Products(into, tuple(body)))
+        self.add(ir.Products(into, tuple(body), at_once))
 
     @contextmanager
     def apart(self, into: list[ir.Node]) -> Iterator[None]:
@@ -143,11 +143,13 @@ class Builder:
         self.add(ir.Drain(pipeline, tuple(body)))
 
     @contextmanager
-    def role(self, name: str, threads: int, registers: int, roles: list[ir.Role]) -> Iterator[None]:
+    def role(
+        self, name: str, threads: int, registers: int, roles: list[ir.Role], *, is_beside: bool = False
+    ) -> Iterator[None]:
         """One more of `roles`."""
         with self._inside() as body:
             yield
-        roles.append(ir.Role(name, threads, registers, tuple(body)))
+        roles.append(ir.Role(name, threads, registers, tuple(body), is_beside))
 
     @contextmanager
     def _inside(self) -> Iterator[list[ir.Node]]:

@@ -199,6 +199,8 @@ class Compare:
     """`in`: the left one is from 0 up to before the right one."""
     left: Index
     right: Index
+    unless: Condition = ()
+    """Where this holds it is not asked: of loads alone, some of which need no asking."""
 
 
 Condition: TypeAlias = tuple[Compare, ...]
@@ -235,6 +237,19 @@ def quotient(index: Index, by: int) -> Index:
     if isinstance(index, Binary) and factor is not None and factor % by == 0:
         return index.left * (factor // by)
     return index // by
+
+
+def apart(index: Index, variable: Variable) -> tuple[Index, int]:
+    """A sum without a variable, and how many times that is in it. Raises ValueError where it is otherwise in it."""
+    if variable not in variables(index):
+        return index, 0
+    if isinstance(index, Binary) and index.sign == "+":
+        (left, times), (right, more) = apart(index.left, variable), apart(index.right, variable)
+        return left + right, times + more
+    of, factor = (index.left, value_of(index.right)) if isinstance(index, Binary) and index.sign == "*" else (index, 1)
+    if of is not variable or factor is None:
+        raise ValueError(f"{index} is no multiple of {variable.name}")
+    return ZERO, factor
 
 
 def constant(index: Index) -> int:
@@ -421,7 +436,7 @@ def reach(index: Index, ranges: Ranges, definitions: Definitions) -> Range:
 def narrowed(condition: Condition, here: Surroundings) -> dict[Index, Range]:
     """Where things lie if it holds."""
     found: dict[Index, Range] = {}
-    for each in condition:
+    for each in (one for one in condition if not one.unless):
         there = here.within(found)
         found[each.left] = met(each, there.reach(each.left), there.reach(each.right))
     return found
@@ -433,6 +448,15 @@ def met(each: Compare, left: Range, right: Range) -> Range:
     from_ = {">=": right.low, "in": 0, "==": right.low}
     left = left.below(below[each.sign]) if each.sign in below else left
     return left.from_(from_[each.sign]) if each.sign in from_ else left
+
+
+def ways(condition: Condition) -> list[Condition]:
+    """All ways in which it may hold, each without anything that is not asked."""
+    found: list[Condition] = [()]
+    for each in condition:
+        own = [(replace(each, unless=()),), *([each.unless] if each.unless else [])]
+        found = [(*before, *way) for before in found for way in own]
+    return found
 
 
 def opposite(condition: Condition) -> Condition:

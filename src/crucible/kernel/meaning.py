@@ -16,9 +16,11 @@ import numpy as np
 
 from crucible.gpus import WARP
 from crucible.kernel import meaning_pipelines as pipelines
+from crucible.kernel import meaning_sharing as sharing
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
 from crucible.kernel.meaning_pipelines import Stuck
+from crucible.kernel.places import words_of
 from crucible.kernel.tensor_cores import (
     Ring,
     as_halves,
@@ -99,6 +101,8 @@ class _Run(Places):
             self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
             self.rings[node.what] = Ring(node.what)
+            if node.what.fed_by:
+                self.rings[node.what.fed_by] = Ring(node.what.fed_by)
         elif isinstance(node.what, ir.Turns):
             for tile in (*node.what.tiles, *node.what.coming):
                 self.shared[tile] = np.full((len(self.blocks), *tile.sizes), np.nan)
@@ -171,6 +175,26 @@ class _Run(Places):
         yield from pipelines.deal(self, node)
 
     @node.register
+    def _(self, node: ir.Share) -> Waits:
+        yield from sharing.share(self, node)
+
+    @node.register
+    def _(self, node: ir.Foresee) -> Waits:
+        yield from sharing.foresee(self, node)
+
+    @node.register
+    def _(self, node: ir.Ask) -> Waits:
+        yield from sharing.ask(self, node)
+
+    @node.register
+    def _(self, node: ir.Fetch) -> Waits:
+        yield from sharing.fetch(self, node)
+
+    @node.register
+    def _(self, node: ir.Meet) -> None:
+        sharing.meet(self, node)
+
+    @node.register
     def _(self, node: ir.Bring) -> None:
         pipelines.bring(self, node)
 
@@ -205,11 +229,17 @@ class _Run(Places):
 
     @node.register
     def _(self, node: ir.Load) -> None:
-        who, found = self.condition(node.guard), np.zeros((node.into.vector, *self.shape))
-        for more in range(node.into.vector):
+        given, wanted = node.source.dtype, node.into.of.dtype
+        many = node.into.vector * words_of(given, wanted)
+        who, found = self.condition(node.guard), np.zeros((many, *self.shape))
+        for more in range(many):
             memory, at = self.places(node.source, who, more)
             found[more][who] = memory[at]
-        found = converted(found, node.source.dtype, node.into.of.dtype)
+        if many > node.into.vector:
+            found = as_words(np.ascontiguousarray(bits(np.moveaxis(found, 0, -1), given), np.uint16))
+            found = np.moveaxis(found, -1, 0)  # two neighbours a word
+        else:
+            found = converted(found, given, wanted)
         self._set(node.into, found if node.into.is_pack else found[0], node.declares)
 
     @node.register
@@ -353,7 +383,7 @@ class _Run(Places):
 
     def _share(self, what: ir.Shared) -> None:
         """Nothing is in it; in the place of another array it takes what that had."""
-        if what.over:
+        if what.base is not what and what.over:
             words = self.shared[what.base].reshape(len(self.blocks), -1)
             first = what.over[1] // ir.ITEM_BYTES[what.base.dtype]
             own = words[:, first : first + what.bytes // ir.ITEM_BYTES[what.base.dtype]]

@@ -6,11 +6,14 @@ import numpy as np
 
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
-from crucible.kernel.tensor_cores import multiplied, reinterpreted, spread
+from crucible.kernel.index import Index
+from crucible.kernel.tensor_cores import halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
 WARPGROUP, ROWS, UNITS = 128, 64, 2
 """Threads; rows of a product, and its sixteens of bytes of K."""
+HALVES = {"float16": "fp16", "bfloat16": "bf16"}
+"""What words of two are multiplied by."""
 
 
 class Stuck(RuntimeError):
@@ -19,7 +22,7 @@ class Stuck(RuntimeError):
 
 def fill(run: Places, node: ir.Fill) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.producers * of.fillers):
+    if not comes(run, of.producers * of.fillers):
         return
     run.active = _in_turn(before, of.producers, ring.filled % of.fillers)
     if not any(isinstance(each, ir.Vacant) for each in ir.every(node.body)):
@@ -38,7 +41,7 @@ def vacant(run: Places, of: ir.Pipeline) -> Waits:
 
 def drain(run: Places, node: ir.Drain) -> Waits:
     ring = run.rings[node.pipeline]
-    if _comes(run, node.pipeline.consumers):
+    if comes(run, node.pipeline.consumers):
         while not ring.may_be_drained:
             yield
         run.shared |= ring.stage(ring.drained)
@@ -48,14 +51,14 @@ def drain(run: Places, node: ir.Drain) -> Waits:
 
 def slide(run: Places, node: ir.Slide) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.consumers):
+    if not comes(run, of.consumers):
         return
     count = int(np.max(run.index(node.count)))
     for number in range(count):
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
         run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
         yield from run.body(node.before)
-        yield from _window(run, of)
+        yield from window(run, of)
         yield from run.body(node.products)
         for _ in range(1 if number + 1 < count else of.window):
             ring.leave()
@@ -67,7 +70,7 @@ def slide(run: Places, node: ir.Slide) -> Waits:
 def deal(run: Places, node: ir.Deal) -> Waits:
     """Stages are left behind all tasks of their window: that nobody reads them before, the verifier sees."""
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.consumers):
+    if not comes(run, of.consumers):
         return
     teams = (np.cumsum(before, axis=1) - 1) // (of.consumers // of.teams)
     count = int(np.max(run.index(node.count)))
@@ -78,7 +81,7 @@ def deal(run: Places, node: ir.Deal) -> Waits:
             run.variables[node.task] = first + begun
             run.active = before & (first + begun < node.tasks)
             yield from run.body(node.before)
-            yield from _window(run, of)
+            yield from window(run, of)
             yield from run.body(node.products)
             yield from run.body(node.behind)
         for _ in range(1 if number + 1 < count else of.window):
@@ -87,7 +90,7 @@ def deal(run: Places, node: ir.Deal) -> Waits:
     run.active = before
 
 
-def _window(run: Places, of: ir.Pipeline) -> Waits:
+def window(run: Places, of: ir.Pipeline) -> Waits:
     """Waited for."""
     ring = run.rings[of]
     while ring.filled < ring.drained + of.window:
@@ -95,7 +98,7 @@ def _window(run: Places, of: ir.Pipeline) -> Waits:
     run.window = [ring.stage(ring.drained + each) for each in range(of.window)]
 
 
-def _comes(run: Places, threads: int) -> bool:
+def comes(run: Places, threads: int) -> bool:
     """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
     here = int(run.active.sum())
     if here not in (0, threads):
@@ -113,9 +116,18 @@ def _in_turn(active: Array, threads: int, turn: int) -> Array:
 
 def describe(run: Places, node: ir.Describe) -> None:
     of = node.matrix.of
-    held = run.window[node.behind][of] if any(of in stage for stage in run.window) else run.shared[of]
+    behind = node.behind if isinstance(node.behind, int) else _alike(run, node.behind)
+    held = run.window[behind][of] if any(of in stage for stage in run.window) else run.shared[of]
     units = held[0].reshape(-1, of.sizes[-1])
-    run.matrices[node.matrix] = units, int(np.max(run.index(node.at)))
+    run.matrices[node.matrix] = units, _alike(run, node.at)
+
+
+def _alike(run: Places, index: Index) -> int:
+    """What is the same for all threads that are here."""
+    found = np.broadcast_to(run.index(index), run.shape)[run.active]
+    if (found != found[0]).any():
+        raise ValueError(f"{run.kernel.name}: threads describe a matrix at {found.min()} to {found.max()}")
+    return int(found[0])
 
 
 def product(run: Places, node: ir.Product) -> None:
@@ -124,7 +136,10 @@ def product(run: Places, node: ir.Product) -> None:
     right = _read(run, *node.columns, 2 * len(before))
     if isinstance(node.rows, ir.Element):
         held = run.registers[node.rows.of][run.element(node.rows)]
-        made = multiplied(held[None], right)
+        if node.rows.of.dtype == "halves":
+            made = halves_multiplied(held, right, HALVES[node.columns[0].of.dtype])
+        else:
+            made = multiplied(held[None], right)
     else:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:

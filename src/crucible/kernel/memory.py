@@ -34,10 +34,18 @@ def memory(kernel: ir.Kernel) -> Memory:
             barriers.append(what)
         begins[what] = end
         end += what.bytes * (threads // WARP if isinstance(what, ir.Shared) and what.per_warp else 1)
-    has_barriers = any(isinstance(each, ir.Shared) for each in begins)
+    end = max(end, _in_the_place_of_stages(kernel))
+    has_barriers = any(isinstance(each, ir.Shared) for each in begins) or any(each.moves for each in barriers)
     for each in barriers if has_barriers else ():
         end += BARRIER * each.barriers
     return Memory(begins, has_barriers, end)
+
+
+def _in_the_place_of_stages(kernel: ir.Kernel) -> int:
+    """Bytes of arrays over a pipeline, which is the first thing that a launch asks for."""
+    declared = [node.what for node in ir.every(kernel.body) if isinstance(node, ir.Declare)]
+    over = [each for each in declared if isinstance(each, ir.Shared) and each.over and each.base is each]
+    return max((each.bytes for each in over), default=0)
 
 
 def _declared(kernel: ir.Kernel) -> list[tuple[Asked, int]]:
@@ -56,4 +64,5 @@ def _declared(kernel: ir.Kernel) -> list[tuple[Asked, int]]:
 
 def pipelines(kernel: ir.Kernel) -> tuple[ir.Pipeline, ...]:
     declared = [node.what for node in kernel.body if isinstance(node, ir.Declare)]
-    return tuple(each for each in declared if isinstance(each, ir.Pipeline))
+    found = [each for each in declared if isinstance(each, ir.Pipeline)]
+    return (*found, *(each.fed_by for each in found if each.fed_by))

@@ -25,14 +25,16 @@ from crucible.kernel.places import (
     Tensor,
     Turns,
 )
+from crucible.kernel.sharing import Ask, Fetch, Foresee, Meet, Share, Steps
 from crucible.kernel.sliding import Bring, Brought, Copy, Deal, Describe, Product, Products, Slide, Vacant
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Fragment", "Global",
-    "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product",
-    "Products", "Shared", "Slide", "Spot", "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
+    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Fetch",
+    "Foresee", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "Meet", "MultiplyTiles",
+    "Own", "Pipeline", "Pointer", "Product", "Products", "Share", "Shared", "Slide", "Spot", "Steps", "Tensor", "Turn",
+    "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -74,6 +76,9 @@ class For:
     is_hidden: bool = False
     """Whether the compiler does not know which round it is. Where what threads hold goes from one round to the next,
     nvcc 13.0 else writes all rounds out, whatever `together` says: four times 1700 instructions."""
+    along: tuple[Pointer, ...] = ()
+    """Pointers that begin here, so many elements times the round further on: text moves them behind each round, which
+    nvcc 13.0 makes other code of than of products."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Role:
     registers: int
     """Of each thread."""
     body: Body
+    is_beside: bool = False
+    """Whether warps of the role before have it, in whose warpgroups it is."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +174,9 @@ class Load:
     guard: Condition = ()
     declares: bool = False
     """Whether the fragment begins here, and nothing else is ever in it."""
+    branches: bool = False
+    """Whether text makes it 0 and then loads under the guard, where else it chooses: nvcc 13.0 makes other code of
+    that."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +332,7 @@ Node: TypeAlias = (
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Vacant | Slide | Deal | Bring | Brought | Copy | Describe | Products | Product
+    | Share | Foresee | Ask | Fetch | Meet
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Sync
 )  # fmt: skip
@@ -366,7 +377,7 @@ def inside(node: Node) -> Body:
         return (*node.body, *node.otherwise)
     if isinstance(node, Slide | Deal):
         return (*node.before, *node.products, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products) else ()
+    return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products | Share | Foresee) else ()
 
 
 def every(body: Body) -> list[Node]:

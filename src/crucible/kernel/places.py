@@ -17,6 +17,11 @@ ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4}
 which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours."""
 
 
+def words_of(given: str, wanted: str) -> int:
+    """Elements that one of another type is made of as they lie: neighbours of a half type are a word of two."""
+    return 2 if wanted == "halves" and given in ("float16", "bfloat16") else 1
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """In global memory; a parameter of the kernel."""
@@ -66,15 +71,16 @@ class Shared:
     KB that a block has."""
     per_warp: bool = False
     """Whether every warp has its own, which no other one reads or writes."""
-    over: tuple[Shared, int] | None = None
-    """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other."""
+    over: tuple[Shared | Pipeline, int] | None = None
+    """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other. Or of
+    a pipeline whose stages have all been read."""
     by_one: bool = False
     """Whether each number is one thread's alone, from one barrier to the next: which one it is, the meaning holds."""
 
     @property
     def base(self) -> Shared:
         """The array whose memory it is."""
-        return self.over[0] if self.over else self
+        return self.over[0] if self.over and isinstance(self.over[0], Shared) else self
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -164,7 +170,8 @@ class Global:
 
 @dataclass(frozen=True)
 class InShared:
-    """An element of an array in shared memory; a pointer is to the middle of one of one dim."""
+    """An element of an array in shared memory; a pointer is to the middle of one of one dim, or to units of sixteen
+    bytes of one that has such."""
 
     of: Shared | Pointer
     at: tuple[Index, ...]
@@ -186,7 +193,9 @@ class InShared:
         """Counted from the array's first element, along each dim."""
         if not isinstance(self.of, Pointer):
             return self.at
-        return (self.of.begin * (2 if self.halved else 1) + self.at[0],)
+        place = self.of.begin * (2 if self.halved else 1) + self.at[0]
+        *_, last = self.tile.sizes
+        return (place // last, place % last) if self.of.is_of_units else (place,)
 
 
 Spot: TypeAlias = Global | InShared
@@ -217,6 +226,13 @@ class Pipeline:
     slack: int = 0
     """Of each unit of sixteen bytes of K the last rows, perhaps all: those of them that nobody stores are 0 from the
     beginning."""
+    moves: int = 0
+    """Stages by which windows move on that all teams share step by step (see `Share`)."""
+    fed_by: Pipeline | None = None
+    """Of what lies there as it was in memory, that bulk copies bring (see `Fetch`): each stage is made of one of it. It
+    is declared with this pipeline."""
+    ends: bool = False
+    """Whether its consumers come together behind the last stage (see `Meet`)."""
 
     @property
     def slides(self) -> bool:
@@ -230,8 +246,10 @@ class Pipeline:
 
     @property
     def barriers(self) -> int:
-        """Each stage is full, or empty; each team has its turn; what each warp is brought has come."""
-        return 2 * self.stages + self.turns + self.brings * self.consumers // WARP
+        """Each stage is full, or empty; each team has its turn; what each warp is brought has come; all are done. Those
+        of what feeds it are behind them."""
+        own = 2 * self.stages + self.turns + self.brings * self.consumers // WARP + self.ends
+        return own + (self.fed_by.barriers if self.fed_by else 0)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -240,7 +258,7 @@ class Pipeline:
 
     @property
     def bytes(self) -> int:
-        return self.stages * self.offsets[-1]
+        return self.stages * self.offsets[-1] + (self.fed_by.bytes if self.fed_by else 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
@@ -30,11 +31,13 @@ from crucible.kernel.index import (
     Surroundings,
     Table,
     Variable,
+    lift,
     met,
     opposite,
     value_of,
 )
 
+Named: TypeAlias = ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix | ir.Steps | Table
 WARPS = "warps"
 """What a condition differs between that all lanes of a warp agree on."""
 
@@ -49,12 +52,14 @@ MOST_VALUES = 64
 class Stage:
     """What happened to a stage since its threads may touch it."""
 
-    node: ir.Fill | ir.Drain | ir.Slide | ir.Deal
+    node: ir.Fill | ir.Drain | ir.Slide | ir.Deal | ir.Share
     is_vacant: bool = True
     """Whether who read it last are known to be done with it."""
     stored: set[ir.Shared] = field(default_factory=set)
     unfenced: set[ir.Shared] = field(default_factory=set)
     """Stored since the last fence."""
+    fed_by: ir.Pipeline | None = None
+    """Of which a stage is read meanwhile."""
 
 
 @dataclass
@@ -120,6 +125,10 @@ class Reader:
         """What is missing between threads that touched an array of their warp and a bulk copy into it."""
         self.coming: set[ir.Shared] = set()
         """What bulk copies are on their way to."""
+        self.foreseen: dict[ir.Steps, ir.Foresee] = {}
+        """What is done for steps to come."""
+        self.fetches = False
+        """Whether those that are here are one warp, which may ask for what fills a stage."""
         self.described: dict[ir.Matrix, Range] = {}
         """Where matrices begin, in sixteens of bytes."""
         self._plain: dict[Index, bool] = {}
@@ -185,6 +194,8 @@ class Reader:
         """With what a bool stands for in its place: a variable that was set by a condition, or a register."""
         found: list[Compare] = []
         for each in condition:
+            if each.unless:
+                self.say("what is not asked everywhere is asked of something else than a load")
             kept = self.definitions.get(each.left)
             held = each.left.of.of if isinstance(each.left, ir.Held) else None
             if each.sign == "!=" and isinstance(kept, Holds):
@@ -197,7 +208,7 @@ class Reader:
 
     def _most(self, index: Index, known: Sequence[tuple[Index, Index]]) -> int:
         """What it is at most, by what is known to be less than something that grows as the rest of it shrinks."""
-        high = self._by_cases(index).high
+        high = min(self.reach(index).high, self._by_cases(index).high)  # what cancels does so where nothing is asked
         for number, (less, more) in enumerate(known):
             by = value_of(more.right) or 1 if isinstance(more, Binary) and more.sign == "/" else 1
             factor = self._times(index, less)
@@ -216,8 +227,9 @@ class Reader:
         """What it does not exceed: of the smaller of two each."""
         if isinstance(index, Smaller):
             return [*self._bounds(index.left), *self._bounds(index.right)]
-        if isinstance(index, Binary) and index.sign == "+":
-            return [each + index.right for each in self._bounds(index.left)]
+        if isinstance(index, Binary) and index.sign in "+-":
+            more = index.right if index.sign == "+" else index.right * -1
+            return [each + more for each in self._bounds(index.left)]
         if isinstance(index, Binary) and index.sign == "*" and self.reach(index.right).low >= 0:
             return [each * index.right for each in self._bounds(index.left)]
         return self._bounds(self.definitions[index]) if index in self.definitions else [index]
@@ -257,9 +269,11 @@ class Reader:
                 if len(times) == 1 and (factor := times.pop()) >= 1 and factor.is_integer():
                     rest = {atom: each for atom, each in rest.items() if atom not in of}
                     found = found.plus(range_.plus(Range(-constant, -constant)).times(int(factor)))
+        others, left = Range(0, 0), lift(0)
         for atom, factor in rest.items():
-            found = found.plus(self._by_cases(atom).times(factor))
-        return found
+            others, left = others.plus(self._by_cases(atom).times(factor)), left + atom * factor
+        most = min(others.high, self._most(left, self.smaller))
+        return found.plus(Range(others.low, most, others.step))
 
     def _by_values(self, index: Index, last: int) -> Iterator[Range]:
         """Where it lies by one value after the other of a number that it depends on, as what two divisions of it leave
@@ -397,7 +411,7 @@ class Reader:
     def declare(self, what: object) -> None:
         self.there[-1].add(what)
 
-    def known(self, what: ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix | Table) -> None:
+    def known(self, what: Named) -> None:
         if not any(what in scope for scope in self.there):
             self.say(f"{what.name} is not declared where it is used")
 

@@ -103,7 +103,7 @@ class Describe:
 
     matrix: Matrix
     at: Index
-    behind: int = 0
+    behind: int | Index = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,8 @@ class Products:
     into: Fragment
     """[column / 8][2 rows][2 columns] of a thread; several such perhaps."""
     body: Body
+    at_once: bool = False
+    """Whether several are waited for by one instruction: nvcc 13.0 makes other code of that."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def bits(value: Array, dtype: str) -> Array:
 
 def converted(value: Array, given: str, wanted: str) -> Array:
     """Of element types; rounded to TF32 alone."""
-    if (given, wanted) == ("float32", "tf32"):
+    if (given, wanted) in (("float32", "tf32"), ("word", "tf32")):
         return nearest(value)
     if (given, wanted) == ("int32", "tf32"):
         return value.astype(np.int32).view(np.float32).astype(np.float64)
@@ -118,6 +118,13 @@ def multiplied(rows: Array, columns: Array) -> Array:
     apart = rows.reshape(steps, 2, 2, -1, WARPS, ROWS, LANES)  # step, half of k, half of rows, group, warp, row, k
     left = apart.transpose(3, 4, 2, 5, 0, 1, 6).reshape(-1, 2 * WARPS * ROWS, steps * 2 * LANES)
     return _of_threads(left @ columns.T, len(columns)).reshape(-1, blocks, threads)
+
+
+def halves_multiplied(rows: Array, columns: Array, math: str) -> Array:
+    """The same of one instruction's words of two halves each: rows [4][blocks, threads]."""
+    apart = halves(rows, math).reshape(2, 2, -1, WARPS, ROWS, LANES, 2)  # half of k, of rows, group, warp, row, k, one
+    left = apart.transpose(2, 3, 1, 4, 0, 5, 6).reshape(-1, 2 * WARPS * ROWS, 4 * LANES)
+    return _of_threads(left @ columns.T, len(columns))[:, None]
 
 
 def spread(made: Array, groups: int) -> Array:

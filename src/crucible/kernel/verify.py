@@ -13,11 +13,13 @@ from functools import singledispatchmethod
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
+from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
-from crucible.kernel.index import Compare, Condition, Holds, Range, opposite
+from crucible.kernel.index import ONE, ZERO, Compare, Condition, Holds, Range, Variable, apart, opposite, ways
 from crucible.kernel.nodes import ITEM_BYTES
+from crucible.kernel.places import words_of
 from crucible.kernel.reader import Reader
 from crucible.kernel.tiles import steps
 
@@ -97,7 +99,11 @@ class _Verifier(Reader):
             warps.turns(self, node.what, self.static)
             return
         if isinstance(node.what, ir.Shared) and node.what.over:
-            self.over(node.what, *node.what.over)
+            of, begin = node.what.over
+            if isinstance(of, ir.Pipeline):
+                sharing.over(self, node.what, of)
+            else:
+                self.over(node.what, of, begin)
         for each in node.what if isinstance(node.what, tuple) else (node.what,):
             self.declare(each)
             if isinstance(each, ir.Fragment) and node.start:
@@ -124,7 +130,24 @@ class _Verifier(Reader):
             rounds.insert(0, start)
         for each in rounds:
             with self.inside({node.variable: each}, apart, (Compare("<", node.variable, node.stop),)):
+                for pointer in node.along:
+                    self.along(pointer, node)
                 self.round(node.body)
+
+    def along(self, pointer: ir.Pointer, node: ir.For) -> None:
+        """What text moves on has to begin in the first round, and to go on as rounds do."""
+        self.known(pointer.of)
+        self.declare(pointer)
+        self.reach(pointer.begin)
+        if (node.start, node.step) != (ZERO, ONE) or node.unrolled or not self.is_multiple(pointer, node.variable):
+            self.say(f"{pointer.name} does not move on with the rounds of {node.variable.name}")
+
+    @staticmethod
+    def is_multiple(pointer: ir.Pointer, variable: Variable) -> bool:
+        try:
+            return apart(pointer.offset, variable)[1] > 0
+        except ValueError:
+            return False
 
     @node.register
     def _(self, node: ir.If) -> None:
@@ -181,6 +204,26 @@ class _Verifier(Reader):
         sliding.deal(self, node)
 
     @node.register
+    def _(self, node: ir.Share) -> None:
+        sharing.share(self, node)
+
+    @node.register
+    def _(self, node: ir.Foresee) -> None:
+        sharing.foresee(self, node)
+
+    @node.register
+    def _(self, node: ir.Ask) -> None:
+        sharing.ask(self, node)
+
+    @node.register
+    def _(self, node: ir.Fetch) -> None:
+        sharing.fetch(self, node)
+
+    @node.register
+    def _(self, node: ir.Meet) -> None:
+        sharing.meet(self, node)
+
+    @node.register
     def _(self, node: ir.Bring) -> None:
         sliding.bring(self, node)
 
@@ -231,7 +274,9 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Load) -> None:
-        self.spot(node.source, node.into.vector, node.guard)
+        many = words_of(node.source.dtype, node.into.of.dtype)
+        for way in ways(node.guard):
+            self.spot(node.source, node.into.vector * many, way)
         self.reads(node.source)
         if isinstance(node.source, ir.InShared) and node.into.of.dtype == "tf32":
             warps.rounded(self, node.source.tile)

@@ -55,7 +55,7 @@ def _teams(reader: Reader, node: ir.Slide | ir.Deal) -> None:
     """All come, as often as the others."""
     of = node.pipeline
     come_together(reader, of, of.consumers, "read")
-    if of.is_shared != isinstance(node, ir.Deal):
+    if of.is_shared != isinstance(node, ir.Deal) or of.moves:
         reader.say(f"a window of {of.name} is of {'all teams' if of.is_shared else 'one team'}")
     if of.consumers != of.teams * WARPGROUP or of.stages < of.window:
         reader.say(
@@ -121,8 +121,9 @@ def describe(reader: Reader, node: ir.Describe) -> None:
     reader.declare(node.matrix)
     if of in reader.pipelines:
         touched(reader, of, is_stored=False)
-        if stage and node.behind >= stage.node.pipeline.window:
-            reader.say(f"{of.name} of a stage {node.behind} behind the oldest, and a window has fewer")
+        behind = node.behind if isinstance(node.behind, int) else reader.nearest(node.behind).high
+        if stage and behind >= stage.node.pipeline.window:
+            reader.say(f"{of.name} of a stage {behind} behind the oldest, and a window has fewer")
     elif of not in reader.fenced:
         reader.say(f"{of.name} is handed to tensor cores, which may not see it yet")
     reader.described[node.matrix] = reader.reach(node.at)
@@ -154,16 +155,16 @@ def product(reader: Reader, node: ir.Product) -> None:
         reader.say(f"{into.of.name} has {into.of.sizes}: a product goes to all sums of a thread, or to some of several")
     reader.begun.add(into)
     if isinstance(node.rows, ir.Element):
-        _held(reader, node.rows)
+        _held(reader, node.rows, "tf32" if node.columns[0].of.dtype == "tf32" else "halves")
     else:
         _described(reader, *node.rows, ROWS)
     _described(reader, *node.columns, 2 * into.vector)
 
 
-def _held(reader: Reader, rows: ir.Element) -> None:
+def _held(reader: Reader, rows: ir.Element, held: str) -> None:
     reader.element(replace(rows, at=(*rows.at, ZERO)), is_read=True)
-    if rows.of.dtype != "tf32" or rows.of.sizes[len(rows.at) :] != (HELD_WORDS,):
-        reader.say(f"{rows.of.name}: {rows.of.sizes} of {rows.of.dtype} are no four words of TF32 each")
+    if rows.of.dtype != held or rows.of.sizes[len(rows.at) :] != (HELD_WORDS,):
+        reader.say(f"{rows.of.name}: {rows.of.sizes} of {rows.of.dtype} are no four words of {held} each")
 
 
 def _described(reader: Reader, matrix: ir.Matrix, moved: int, rows: int) -> None:

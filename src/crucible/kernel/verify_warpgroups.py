@@ -31,17 +31,33 @@ def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
     reader.written.clear()  # all come together behind it
     reader.read.clear()
     reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
+    if made.fed_by:
+        _fed_by(reader, made, made.fed_by)
     asked = memory(reader.kernel).bytes
     if asked + static > MOST_STAGES_BYTES:
         reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
+    _whole(reader, made)
+
+
+def _whole(reader: Reader, made: ir.Pipeline) -> None:
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into a stage of {made.name}, within {CORE_BYTES}")
 
 
+def _fed_by(reader: Reader, made: ir.Pipeline, by: ir.Pipeline) -> None:
+    """Who fills stages of the one empties those of the other."""
+    reader.declare(by)
+    reader.pipelines |= dict.fromkeys(by.tiles, by)
+    if by.stages < 2 or by.fed_by or by.slides or len(by.tiles) != 1 or by.consumers != made.producers:
+        which = f"{by.stages} stages of {len(by.tiles)} arrays, {by.consumers} threads"
+        reader.say(f"{by.name} does not feed {made.name}: {which}")
+    _whole(reader, by)
+
+
 def roles(reader: Reader, node: ir.Roles) -> None:
     reader.together("the parting of roles")
-    threads = [each.threads for each in node.roles]
+    threads = _of_warpgroups(reader, node.roles)
     if sum(threads) != reader.kernel.threads or any(each % WARPGROUP for each in threads):
         reader.say(f"roles of {threads} threads, which are no whole warpgroups of {reader.kernel.threads} together")
     if reader.definitions.get(node.warp) != Place("thread", reader.kernel.threads) // WARP:
@@ -58,6 +74,19 @@ def roles(reader: Reader, node: ir.Roles) -> None:
             reader.body(each.body)
         reader.role, reader.parted = None, 0
         first += each.threads
+
+
+def _of_warpgroups(reader: Reader, roles: tuple[ir.Role, ...]) -> list[int]:
+    """Threads of each role, with those of roles beside it."""
+    found = list[int]()
+    for before, each in zip((None, *roles), roles, strict=False):
+        if before and each.is_beside:
+            found[-1] += each.threads
+            if each.registers != before.registers or each.threads % WARP:
+                reader.say(f"{each.name} have no warps of their own beside the {before.name}, or other registers")
+        else:
+            found.append(each.threads)
+    return found
 
 
 def _registers(reader: Reader, role: ir.Role) -> None:
@@ -107,6 +136,18 @@ def fill(reader: Reader, node: ir.Fill) -> None:
 def drain(reader: Reader, node: ir.Drain) -> None:
     if node.pipeline.slides:
         reader.say(f"a stage of {node.pipeline.name} is drained by all, and windows of it slide from team to team")
+    stage = reader.stage
+    if stage and isinstance(stage.node, ir.Fill) and stage.node.pipeline.fed_by is node.pipeline:
+        come_together(reader, node.pipeline, node.pipeline.consumers, "drain")
+        with reader.inside({}):
+            for each in node.pipeline.tiles:
+                reader.declare(each)
+            stage.fed_by = node.pipeline
+            reader.body(node.body)
+            stage.fed_by = None
+        return
+    if any(each.fed_by is node.pipeline for each in reader.pipelines.values()):
+        reader.say(f"a stage of {node.pipeline.name} is drained where none is filled of it")
     with _stage(reader, node, node.pipeline.consumers, "drain"):
         reader.body(node.body)
 
@@ -129,7 +170,7 @@ def come_together(reader: Reader, of: ir.Pipeline, threads: int, word: str) -> N
 
 
 @contextmanager
-def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide | ir.Deal) -> Iterator[Stage]:
+def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide | ir.Deal | ir.Share) -> Iterator[Stage]:
     """A stage, or those of a window, whose tiles nobody touches elsewhere."""
     if reader.stage:
         reader.say(f"a stage of {node.pipeline.name} is waited for within one")
@@ -144,7 +185,9 @@ def at_hand(reader: Reader, node: ir.Fill | ir.Drain | ir.Slide | ir.Deal) -> It
 def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
     """A tile of a pipeline is stored while it is filled, and read while it is drained."""
     stage = reader.stage
-    wanted = ir.Fill if is_stored else ir.Drain | ir.Slide | ir.Deal
+    wanted = ir.Fill if is_stored else ir.Drain | ir.Slide | ir.Deal | ir.Share
+    if stage and stage.fed_by and tile in stage.fed_by.tiles and not is_stored:
+        return
     if stage is None or not isinstance(stage.node, wanted) or tile not in stage.node.pipeline.tiles:
         reader.say(f"{tile.name} is {'stored' if is_stored else 'read'} by threads to whom its stage does not belong")
     elif is_stored:

@@ -77,6 +77,8 @@ class Places:
         """Which thread copied each word."""
         self.touched: dict[ir.Shared, Array] = {}
         """Which thread touched each number since the last barrier, of arrays where only one may."""
+        self.ahead: dict[ir.Steps, Any] = {}
+        """Where threads are in steps that are foreseen."""
         self.own: tuple[ir.Shared, ...] = ()
         """Tiles of which a thread touches what it copied."""
 
@@ -127,7 +129,8 @@ class Places:
         """For threads that are elsewhere as well."""
         found = np.ones(self.shape, bool)
         for each in condition:
-            found = found & COMPARED[each.sign](self.index(each.left), self.index(each.right))
+            holds = COMPARED[each.sign](self.index(each.left), self.index(each.right))
+            found = found & (holds | self.holds(each.unless) if each.unless else holds)
         return found
 
     # places

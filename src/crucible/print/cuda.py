@@ -17,11 +17,12 @@ from crucible.kernel.index import (
     Part,
     Table,
     Variable,
+    apart,
     quotient,
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import dealing, sliding, warpgroups, warps
+from crucible.print import dealing, sharing, sliding, warpgroups, warps
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -90,10 +91,6 @@ class _Printer(Words):
                 return True
         return False
 
-    def pointer(self, of: ir.Tensor | ir.Shared, type_: str = "") -> str:
-        is_read = isinstance(of, ir.Tensor) and of.access == "read"
-        return f"{'const ' * is_read}{type_ or TYPES[of.dtype]}*"
-
     def _constants(self) -> list[str]:
         """The sizes that the text reads, by name."""
         lines = []
@@ -139,7 +136,7 @@ class _Printer(Words):
     def _(self, node: ir.Declare) -> list[str]:
         what = node.what
         if isinstance(what, ir.Shared) and what.at_launch:
-            return (warps.over if what.over else warpgroups.array)(self, what)
+            return (warps.over if what.base is not what else warpgroups.array)(self, what)
         if isinstance(what, ir.Shared):
             shape = "".join(f"[{self.index(each)}]" for each in what.shape)
             note = f"  // {what.note}" if what.note else ""
@@ -151,15 +148,24 @@ class _Printer(Words):
         if isinstance(what, Table):
             return _table(self.names.give(what, what.name), what)
         if isinstance(what, ir.Pointer):
-            type_, address = self.pointer(what.whole, "uint4" * what.is_of_units), self.offset(what.of, what.offset)
-            if isinstance(what.of, ir.Pointer) and what.of.is_of_units:
-                address = self.offset(what.of, quotient(what.offset, UNIT // ir.ITEM_BYTES[what.dtype]))
-            elif what.is_of_units:
-                address = f"reinterpret_cast<{type_}>({address})"
+            type_ = self.pointer(what.whole, "uint4" * what.is_of_units)
+            address = self._begin(what, type_)
             return [f"{type_} {self.names.give(what, what.name)} = {address};"]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
         return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
+
+    def _begin(self, what: ir.Pointer, type_: str) -> str:
+        """Where it points to."""
+        units = quotient(what.offset, UNIT // ir.ITEM_BYTES[what.dtype])
+        if isinstance(what.of, ir.Shared) and what.of in self.tiles:
+            tile = "" if what.of.at_launch else f" + {self.names.of(what.of)}"
+            address = f"{self.tiles[what.of]}{tile} + {self.index(units, 1)}"
+            return address if what.is_of_units else f"reinterpret_cast<{type_}>({address})"
+        if isinstance(what.of, ir.Pointer) and what.of.is_of_units:
+            return self.offset(what.of, units)
+        address = self.offset(what.of, what.offset)
+        return f"reinterpret_cast<{type_}>({address})" if what.is_of_units else address
 
     @staticmethod
     def _start(fragment: ir.Fragment, kind: str) -> str:
@@ -171,6 +177,13 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.For) -> list[str]:
         start, stop, step = self.index(node.start), self.index(node.stop, 1), self.index(node.step)
+        begun, moved = list[str](), list[str]()
+        for each in node.along:
+            first, by = apart(each.offset, node.variable)
+            begun += self.lines(ir.Declare(replace(each, offset=first)))
+            self.names.call(each, begun[-1].split()[1])
+            units = UNIT // ir.ITEM_BYTES[each.dtype] if each.is_of_units else 1
+            moved.append(f"{self.names.of(each)} += {by // units};")
         self.names.enter()
         self.unrolled |= {node.variable} if node.unrolled else set()
         set_ = self.begun(node.variable)
@@ -178,10 +191,11 @@ class _Printer(Words):
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
         head = f"for ({set_} = {start}; {name} < {stop}; {on})"
         lines = self.inside(head, node.body)
+        lines[-1:] = [*indented(moved), lines[-1]]
         if node.is_hidden:
             lines.insert(1, f'    asm volatile("" : "+r"({name}));  // so that rounds are not written out one by one')
         if not node.unrolled:
-            return [*([f"#pragma unroll {node.together}"] if node.together else []), *lines]
+            return [*begun, *([f"#pragma unroll {node.together}"] if node.together else []), *lines]
         return ["#pragma unroll", *lines]
 
     @lines.register
@@ -230,6 +244,26 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Deal) -> list[str]:
         return dealing.deal(self, node)
+
+    @lines.register
+    def _(self, node: ir.Share) -> list[str]:
+        return sharing.share(self, node)
+
+    @lines.register
+    def _(self, node: ir.Foresee) -> list[str]:
+        return sharing.foresee(self, node)
+
+    @lines.register
+    def _(self, node: ir.Ask) -> list[str]:
+        return sharing.ask(self, node)
+
+    @lines.register
+    def _(self, node: ir.Fetch) -> list[str]:
+        return sharing.fetch(self, node)
+
+    @lines.register
+    def _(self, node: ir.Meet) -> list[str]:
+        return sharing.meet(self, node)
 
     @lines.register
     def _(self, node: ir.Bring) -> list[str]:
@@ -287,6 +321,9 @@ class _Printer(Words):
             words = self.pack(node.source, node.into.of.dtype, node.into.vector, "const ")
         else:
             words = converted(self.spot(node.source), node.source.dtype, node.into.of.dtype)
+        if node.branches and node.guard:
+            set_ = " ".join(self.declared(node.into.of)) if node.declares else self.element(node.into)
+            return [f"{set_} = {{}};", f"if ({self.condition(node.guard)}) {self.element(node.into)} = {words};"]
         return [f"{self.into(node.into, node.declares)} = {self._guarded(words, node.guard, node.into)};"]
 
     def _guarded(self, words: str, guard: Condition, into: ir.Element) -> str:

@@ -36,6 +36,10 @@ class Names:
     def _is_taken(self, name: str) -> bool:
         return name in self._words or any(name in scope for scope in self._scopes)
 
+    def call(self, thing: Hashable, name: str) -> None:
+        """By a name that was given to what it takes the place of."""
+        self._given[thing] = name
+
     def of(self, thing: Hashable) -> str:
         """What it is called. Raises KeyError for what was not declared."""
         return self._given[thing]

@@ -8,7 +8,8 @@ from typing import Literal
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print import dealing
+from crucible.kernel.index import Index, lift
+from crucible.print import dealing, sharing
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
@@ -54,6 +55,13 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
         brings = names.give((of, "brings"), "brings")
         lines.append(f"unsigned long long* {brings} = {turns} + {of.teams};  // to each warp")
         begins.append(f"for (int {s} = 0; {s} < {of.consumers // WARP}; ++{s}) mbarrier_init({brings} + {s}, 1);")
+    if of.ends:
+        met = names.give((of, "met"), "met")
+        lines.append(f"unsigned long long* {met} = {empty} + {of.stages};  // by all who read")
+        begins.append(f"mbarrier_init({met}, {of.consumers});")
+    if of.fed_by:
+        more, begun = sharing.begin(words, of, ring, f"{met} + 1" if of.ends else f"{empty} + {of.stages}")
+        lines, begins = [*lines, *more], [*begins, *begun]
     told = ["fence_proxy_async();", "__syncthreads();"]
     return [*lines, *_slack(words, of), *block("if (threadIdx.x == 0)", begins), *told]
 
@@ -76,6 +84,8 @@ def counters(words: Words, of: ir.Pipeline, role: ir.Role, first: int) -> list[s
     """What threads of a role count as they come to its stages."""
     if any(isinstance(each, ir.Deal) for each in ir.every(role.body)):
         return dealing.counters(words, of, first)
+    if any(isinstance(each, ir.Share) for each in ir.every(role.body)):
+        return sharing.counters(words, of, role, first)
     names, thread = words.names, f"(threadIdx.x - {first})" if first else "threadIdx.x"
     stage = names.give((of, "stage"), "stage")
     if not any(isinstance(each, ir.Slide) for each in ir.every(role.body)):
@@ -204,8 +214,10 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
     return [f"const unsigned long long {name} = make_smem_desc({base}{moved}, {matrix.pitch});"]
 
 
-def _slot(words: Words, of: ir.Pipeline, behind: int) -> str:
+def _slot(words: Words, of: ir.Pipeline, behind: int | Index) -> str:
     """Of the stage so much behind the oldest of a window."""
+    if of.moves or not isinstance(behind, int):
+        return sharing.slot(words, of, words.index(lift(behind), 1))
     if of.is_shared:
         return dealing.slot(words, of, behind)
     stage = words.names.of((of, "stage"))
@@ -222,6 +234,9 @@ def products(words: Words, node: ir.Products) -> list[str]:
     names.enter()
     body = words.body(node.body)
     names.leave()
+    if node.at_once:
+        words.called |= dict.fromkeys([sm90.wgmma_wait(node.into.sizes)])
+        return ["wgmma_fence();", *body, "wgmma_commit();", *turn, f"wgmma_wait({names.of(node.into)});"]
     every = itertools.product(*map(range, node.into.sizes[:-1]))
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
     return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]

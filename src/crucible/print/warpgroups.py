@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print import sliding
+from crucible.print import sharing, sliding
 from crucible.print.words import TYPES, UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented, unrolled
@@ -39,8 +39,8 @@ def memory(words: Words) -> list[str]:
 
 
 def array(words: Words, of: ir.Shared) -> list[str]:
-    type_ = TYPES[of.dtype]
-    begin = sliding.begin(words, asked.memory(words.kernel).begins[of])
+    type_, begins = TYPES[of.dtype], asked.memory(words.kernel).begins
+    begin = sliding.begin(words, begins[of.over[0] if of.over and isinstance(of.over[0], ir.Pipeline) else of])
     own = f" + threadIdx.x / 32 * {math.prod(of.sizes)}" if of.per_warp else ""
     note = f"  // {of.note}" if of.note else ""
     return [f"{type_}* {words.names.give(of, of.name)} = reinterpret_cast<{type_}*>({begin}){own};{note}"]
@@ -78,6 +78,9 @@ def fill(words: Words, node: ir.Fill) -> list[str]:
 
 
 def drain(words: Words, node: ir.Drain) -> list[str]:
+    feeds = next((each for each in words.pipelines if each.fed_by is node.pipeline), None)
+    if feeds:
+        return sharing.drain(words, node, feeds)
     return _stage(words, node, "full", "empty", "")
 
 
@@ -103,20 +106,34 @@ def roles(words: Words, node: ir.Roles) -> list[str]:
     lines: list[str] = []
     ends = list(itertools.accumulate((role.threads for role in node.roles), initial=0))
     placed = list(zip(node.roles, itertools.pairwise(ends), strict=True))
+    beside = placed.pop() if node.roles[-1].is_beside else None
     for role, (first, end) in placed if node.is_upwards else placed[::-1]:
         bound = f"< {end // 32}" if node.is_upwards else f">= {first // 32}"
-        is_rest = end == words.kernel.threads if node.is_upwards else first == 0
+        is_rest = (role is placed[-1][0]) if node.is_upwards else first == 0
         test = "" if is_rest else f"if ({words.index(node.warp)} {bound}) "
-        lines += [f"{'} else ' if lines else ''}{test}{{  // {role.name}", *_indented(words, role, first)]
+        lines += [f"{'} else ' if lines else ''}{test}{{  // {role.name}", *_indented(words, role, first, beside)]
+        beside = None if beside and end == beside[1][0] else beside
     return [*lines, "}"]
 
 
-def _indented(words: Words, role: ir.Role, first: int) -> list[str]:
-    words.names.enter()
+def _indented(words: Words, role: ir.Role, first: int, beside: tuple[ir.Role, tuple[int, int]] | None) -> list[str]:
     at_first = REGISTERS // words.kernel.threads // 8 * 8
     call = "inc" if role.registers >= at_first else "dec"
     lines = [f"setmaxnreg_{call}<{role.registers}>();"]
+    if beside and beside[1][0] == first + role.threads:
+        other, (begin, _) = beside
+        lines += [f"if (static_cast<int>(threadIdx.x - {first}) >= {begin - first}) {{  // {other.name}"]
+        lines += [*indented(_of_role(words, other, begin)), "} else {", *indented(_of_role(words, role, first)), "}"]
+        return indented(lines)
+    return indented([*lines, *_of_role(words, role, first)])
+
+
+def _of_role(words: Words, role: ir.Role, first: int) -> list[str]:
+    words.names.enter()
+    lines = list[str]()
     for of in words.pipelines:
+        if any(each.fed_by is of for each in words.pipelines):
+            continue  # by the number of what it feeds, or of a copy
         if ir.mentions(role.body, of) and of.slides:
             lines += sliding.counters(words, of, role, first)
         elif ir.mentions(role.body, of):
@@ -124,7 +141,7 @@ def _indented(words: Words, role: ir.Role, first: int) -> list[str]:
             lines.append(f"int {stage} = 0, {phase} = 0;")
     lines += words.body(role.body)
     words.names.leave()
-    return indented(lines)
+    return lines
 
 
 # products

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
@@ -107,6 +108,8 @@ class Words:
             case Smaller(left=left, right=right) | Larger(left=left, right=right):
                 one, other = self.index(left, 1), self.index(right, 1)
                 words, own = f"{one} {'<' if isinstance(index, Smaller) else '>'} {other} ? {one} : {other}", 0
+            case Either(condition=condition, one=left, other=right) if condition == (Compare(">=", left, right),):
+                return self.index(Larger(left, right), level)
             case Either(condition=condition, one=left, other=right):
                 words, own = f"{self.condition(condition)} ? {self.index(left, 1)} : {self.index(right, 1)}", 0
             case Holds(condition=condition):
@@ -133,6 +136,8 @@ class Words:
         return sign.join(map(self._compared, condition))
 
     def _compared(self, each: Compare) -> str:
+        if each.unless:
+            return f"({self.condition(each.unless)} || {self._compared(replace(each, unless=()))})"
         left = self.index(each.left, 1)
         held = each.left
         is_flag = (isinstance(held, ir.Held) and held.of.of.dtype == "bool") or (
@@ -173,6 +178,10 @@ class Words:
 
     def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
         """A pack in memory, which is aligned."""
+        if isinstance(spot.of, ir.Pointer) and spot.of.is_of_units:
+            begin = spot.at if isinstance(spot, ir.Global) else spot.at[-1]
+            unit = self.index(quotient(begin, UNIT // ir.ITEM_BYTES[spot.dtype]))
+            return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({self.names.of(spot.of)})[{unit}]"
         if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.of not in self.tiles:
             base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
             return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
@@ -218,6 +227,11 @@ class Words:
         for each in reversed(outer):
             place = quotient(each, unit) + place
         return f"{self.tiles[spot.tile]} + {self.names.of(spot.tile)} + {self.index(place, 1)}"
+
+    def pointer(self, of: ir.Tensor | ir.Shared, type_: str = "") -> str:
+        """The type of one to it."""
+        is_read = isinstance(of, ir.Tensor) and of.access == "read"
+        return f"{'const ' * is_read}{type_ or TYPES[of.dtype]}*"
 
     def address(self, spot: ir.Spot) -> str:
         if isinstance(spot, ir.InShared) and spot.tile.at_launch:

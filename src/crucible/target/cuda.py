@@ -30,6 +30,7 @@ _FROM = {
     ("bfloat16", "half"): "static_cast<unsigned>(raw({}))",
     ("word", "float32"): "__uint_as_float({})",
     ("tf32", "word"): "{}",
+    ("word", "tf32"): "rounded(__uint_as_float({}))",
     ("int32", "tf32"): "{}",
 }
 AS_WORD = {

@@ -3,7 +3,9 @@ products of tensor cores. Each instruction stands in a function of its own."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
+from collections.abc import Sequence
 from typing import Literal
 
 ARCHITECTURE = "sm_90a"
@@ -158,7 +160,25 @@ def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] 
     return {name: "\n".join(multiply), "wgmma_wait": "\n".join(wait)}
 
 
+def wgmma_wait(sizes: Sequence[int]) -> str:
+    """The function that waits until all of several sums are there."""
+    each = ["".join(f"[{n}]" for n in at) for at in itertools.product(*map(range, sizes))]
+    shape = "".join(f"[{n}]" for n in sizes)
+    wait = [
+        f"__device__ __forceinline__ void wgmma_wait(float (&sums){shape}) {{  // which are there behind it",
+        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
+        *_named(each),
+        '                 :: "memory");',
+        "}",
+    ]
+    return "\n".join(wait)
+
+
 def _operands(count: int) -> list[str]:
     """Sums that are read and written."""
-    lines = textwrap.wrap(", ".join(f'"+f"(sums[{i}])' for i in range(count)), 100)
+    return _named([f"[{i}]" for i in range(count)])
+
+
+def _named(each: Sequence[str]) -> list[str]:
+    lines = textwrap.wrap(", ".join(f'"+f"(sums{one})' for one in each), 100)
     return [f"                 {' ' if i else ':'} {line}" for i, line in enumerate(lines)]

@@ -95,7 +95,7 @@ def finish_by_warps(
 
 
 def finish_by_warpgroups(name: str, walks: WeightWalks, partial: Buffer, result: str, dtype: str) -> ir.Kernel:
-    """Words are [part][eight input channels of a tap][channel][8], of `weight_lower`."""
+    """Words are [part][eight input channels of a tap][channel][8], of `weight_groups`."""
     of, numbers = walks.whole, walks.tap_numbers
     moves = walks.moves or Moves(of, (range(1),) * len(of.axes))
     taps = Table("taps", tuple(moves.offset(move, each) for move in range(moves.count) for each in numbers))

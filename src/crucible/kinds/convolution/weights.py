@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from crucible.gpus import H200, Gpu
 from crucible.kinds.built import Built
 from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
 from crucible.kinds.convolution.weight_gradient import partial_of, weight_parts
-from crucible.print.cuda import printed
+from crucible.kinds.convolution.weight_groups.lower import partial_of_groups, weight_parts_of_groups
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.questions import NO_FRONTS, Fronts, WeightGradient
-from crucible.write.convolution.warpgroup.weight_lower import weight_parts_for_warpgroups
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_division import Division
 from crucible.write.convolution.weights import WeightWay
@@ -54,9 +51,15 @@ def lower_weight_gradient(
     return build_weight_gradient(question, division, result, gpu).lowered()
 
 
-def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
+def build_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Built:
     """The kernels that write the gradient of the weight, of the source's dtype, to a tensor `result` laid out like it;
     source and `grad` are contiguous."""
-    made = weight_parts_for_warpgroups(name, walks, source, grad, result)
-    last = finish_by_warpgroups(f"{name}_finish", walks, made.buffers[0], result, source.dtype)
-    return replace(made, kernels=(*made.kernels, printed(last)))
+    partial = partial_of_groups(walks, result)
+    made = weight_parts_of_groups(name, walks, source, grad, partial)
+    last = finish_by_warpgroups(f"{name}_finish", walks, partial, result, source.dtype)
+    return Built((made, last), (partial,))
+
+
+def lower_weight_for_warpgroups(name: str, walks: WeightWalks, source: Operand, grad: Operand, result: str) -> Lowered:
+    """The same as text."""
+    return build_weight_for_warpgroups(name, walks, source, grad, result).lowered()

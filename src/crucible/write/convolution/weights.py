@@ -8,8 +8,7 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.questions import NO_FRONTS, WeightGradient, answered
-from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
-from crucible.write.convolution.warpgroup.weight_lower import weight_division
+from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_division
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.weight_division import Division, best_divisions, divide
 

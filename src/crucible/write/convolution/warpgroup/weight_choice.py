@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
@@ -18,6 +19,7 @@ from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, STAGERS, 
 from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
 from crucible.write.convolution.warpgroup.weight_windows import Windowed, windowed
 from crucible.write.convolution.windows import Spread
+from crucible.write.program import Operand, contiguous
 
 MOST_COLUMNS, MOST_SUMS = 256, 112
 """Of an instruction; of a thread."""
@@ -39,6 +41,18 @@ def serves(of: Correlation, gpu: Gpu) -> bool:
         and all(taps_of(axis) for axis in axes)
         and (len(axes) < 3 or len(axes[0].shifts) >= axes[0].in_stride)
     )
+
+
+def weight_division(
+    of: Correlation, source: Operand, grad: Operand, gpu: Gpu, spread: Spread | None = None
+) -> WeightWalks | None:
+    """How warpgroups would share the gradient of the weight; None where they do not serve it: GPUs without them,
+    tensors that are not contiguous, groups, rows of an odd number of half types, sums that registers do not hold."""
+    sizes = spread.sizes if spread else (1,) * len(of.axes)
+    read = (*of.in_shape[:2], *(n // size for n, size in zip(of.in_shape[2:], sizes, strict=True)))
+    if (source.strides, grad.strides) != (contiguous(read), contiguous(of.out_shape)):
+        return None
+    return weight_walk(of, ITEM_BYTES[source.dtype], gpu, spread)
 
 
 @lru_cache(maxsize=256)
