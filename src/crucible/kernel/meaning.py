@@ -16,11 +16,11 @@ import numpy as np
 
 from crucible.gpus import WARP
 from crucible.kernel import meaning_pipelines as pipelines
+from crucible.kernel import meaning_windows as windows
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
 from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.tensor_cores import (
-    Ring,
     as_halves,
     as_words,
     bits,
@@ -98,7 +98,7 @@ class _Run(Places):
         if isinstance(node.what, ir.Shared):
             self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
-            self.rings[node.what] = Ring(node.what)
+            pipelines.begin(self, node.what)
         elif isinstance(node.what, ir.Turns):
             for tile in (*node.what.tiles, *node.what.coming):
                 self.shared[tile] = np.full((len(self.blocks), *tile.sizes), np.nan)
@@ -169,6 +169,10 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Deal) -> Waits:
         yield from pipelines.deal(self, node)
+
+    @node.register(ir.Provide | ir.Provided)
+    def _(self, node: ir.Provide | ir.Provided) -> None:
+        """Roles run up to where they wait for stages, all threads of one at once."""
 
     @node.register
     def _(self, node: ir.Bring) -> None:
@@ -300,6 +304,26 @@ class _Run(Places):
         ]
         total = np.where(self.holds(node.adds), sums, 0) + sum(made)
         self.registers[node.into] = np.where(self.active, total, sums)
+
+    @node.register
+    def _(self, node: ir.Take) -> None:
+        best, value = (self.registers[each.of][self.element(each)] for each in (node.best, node.value))
+        taken = (self.index(node.number) == 0) | (value > best) | np.isnan(value)
+        for into, before, new in windows.becoming(self, node):
+            self._set(into, np.where(taken, new, before), False)
+
+    @node.register
+    def _(self, node: ir.Flip) -> None:
+        value, signs = (self.registers[each.of][self.element(each)] for each in (node.value, node.signs))
+        self._set(node.into, windows.flipped(value, signs, node.value.of.dtype), False)
+
+    @node.register
+    def _(self, node: ir.Vote) -> None:
+        self._set(node.into, windows.voted(self.holds(node.condition) | ~self.active), True)
+
+    @node.register
+    def _(self, node: ir.Exchange) -> None:
+        self._set(node.into, windows.exchanged(self.registers[node.values.of]), True)
 
     @node.register
     def _(self, node: ir.AsyncCopy) -> None:

@@ -16,6 +16,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
+from crucible.kernel import verify_windows as windows
 from crucible.kernel.index import Compare, Condition, Holds, Range, opposite
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.reader import Reader
@@ -56,6 +57,9 @@ class _Verifier(Reader):
 
     static = 0
     """Bytes of shared memory beside pipelines."""
+    providing: tuple[ir.Shared, ...] = ()
+    """What threads of a role store for all of them, and nobody has waited for yet."""
+    has_provided = False
 
     def budgets(self) -> None:
         kernel = self.kernel
@@ -87,6 +91,10 @@ class _Verifier(Reader):
     def _(self, node: ir.Let) -> None:
         self.here = self.here.defined(node.variable, node.index)
         self.reach(node.index)
+        if node.of_warp:
+            self.warp_together(f"{node.variable.name}, a warp's,")
+            if self.differs(node.index, in_warps=True):
+                self.say(f"{node.variable.name} is said to be a warp's, and lanes differ in it")
 
     @node.register
     def _(self, node: ir.Declare) -> None:
@@ -179,6 +187,27 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Deal) -> None:
         sliding.deal(self, node)
+
+    @node.register
+    def _(self, node: ir.Provide) -> None:
+        of = node.pipeline
+        warpgroups.come_together(self, of, of.consumers, "provide for")
+        if not of.provides or self.has_provided:
+            self.say(f"{of.name} has barriers for what is provided {'once' if of.provides else 'never'}")
+        for each in node.tiles:
+            if each not in self.filled or each not in self.written or each in self.pipelines:
+                self.say(f"{each.name} is provided, and nobody stored it")
+        self.providing, self.has_provided = node.tiles, True
+
+    @node.register
+    def _(self, node: ir.Provided) -> None:
+        of = node.pipeline
+        warpgroups.come_together(self, of, of.consumers, "wait for what is provided for")
+        if not self.providing:
+            self.say(f"threads wait for what nobody provides for {of.name}")
+        self.fenced |= set(self.providing)
+        self.written -= set(self.providing)
+        self.providing = ()
 
     @node.register
     def _(self, node: ir.Bring) -> None:
@@ -283,6 +312,9 @@ class _Verifier(Reader):
         sliding.touched_beside(self, tile)
         self.taken(tile)
         self.filled.add(tile)
+        self.fenced.discard(tile)
+        if tile in self.providing:
+            self.say(f"{tile.name} is stored behind where it is provided")
         if tile.by_one:
             return
         if not self.is_own(spot):
@@ -399,6 +431,22 @@ class _Verifier(Reader):
     @node.register(ir.LoadTiles | ir.MultiplyTiles)
     def _(self, node: ir.LoadTiles | ir.MultiplyTiles) -> None:
         self.body(steps(node))
+
+    @node.register
+    def _(self, node: ir.Take) -> None:
+        windows.take(self, node)
+
+    @node.register
+    def _(self, node: ir.Flip) -> None:
+        windows.flip(self, node)
+
+    @node.register
+    def _(self, node: ir.Vote) -> None:
+        windows.vote(self, node)
+
+    @node.register
+    def _(self, node: ir.Exchange) -> None:
+        windows.exchange(self, node)
 
     @node.register
     def _(self, node: ir.Sync) -> None:

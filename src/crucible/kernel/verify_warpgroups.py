@@ -30,13 +30,33 @@ def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
         reader.say(f"{made.name} has {made.stages} stages: who fills one waits for those who read it")
     reader.written.clear()  # all come together behind it
     reader.read.clear()
-    reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
+    if not made.provides:  # or not all threads do
+        reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
+    if made.margins:
+        _margins(reader, made, made.margins)
     asked = memory(reader.kernel).bytes
     if asked + static > MOST_STAGES_BYTES:
         reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
     for each, at in zip(made.tiles, made.offsets[1:], strict=True):
         if at % CORE_BYTES:
             reader.say(f"{each.name} ends {at} bytes into a stage of {made.name}, within {CORE_BYTES}")
+
+
+def _margins(reader: Reader, made: ir.Pipeline, given: ir.Margins) -> None:
+    """They lie in rows, of which there are whole ones."""
+    rows, rest = divmod(made.bytes, CORE_BYTES * given.pitch)
+    with reader.inside({given.row: Range(0, rows - 1)}):
+        first, end = reader.reach(given.first), reader.reach(given.end)
+    if (
+        rest
+        or made.slack
+        or len(made.tiles) > 1
+        or first.high > given.pitch
+        or not 0 <= end.low <= end.high <= given.pitch
+    ):
+        reader.say(
+            f"{made.name}: rows of {given.pitch} are stored from {first.low} to {end.high}, and {rest} bytes more"
+        )
 
 
 def roles(reader: Reader, node: ir.Roles) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import dealing, sliding, warpgroups, warps
+from crucible.print import dealing, sliding, warpgroups, warps, windows
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -133,6 +134,7 @@ class _Printer(Words):
             name = self.names.of(node.variable)
             return [f"{begun} = 0;", f"while (static_cast<int>({launch.BLOCK}) >= {begins}[{name} + 1]) ++{name};"]
         words = self.index(node.index)
+        words = f"__shfl_sync(0xffffffffu, {words}, 0)" if node.of_warp else words
         return [f"const {self.begun(node.variable)} = {words};"]
 
     @lines.register
@@ -151,12 +153,22 @@ class _Printer(Words):
         if isinstance(what, Table):
             return _table(self.names.give(what, what.name), what)
         if isinstance(what, ir.Pointer):
-            type_, address = self.pointer(what.whole, "uint4" * what.is_of_units), self.offset(what.of, what.offset)
+            type_, offset = self.pointer(what.whole, "uint4" * what.is_of_units), what.offset
+            if isinstance(what.whole, ir.Shared):
+                offset = offset * math.prod(what.whole.sizes[1:])
+            address, of_units = self.offset(what.of, offset), quotient(offset, UNIT // ir.ITEM_BYTES[what.dtype])
             if isinstance(what.of, ir.Pointer) and what.of.is_of_units:
-                address = self.offset(what.of, quotient(what.offset, UNIT // ir.ITEM_BYTES[what.dtype]))
+                address = self.offset(what.of, of_units)
+            elif what.is_of_units and isinstance(what.of, ir.Shared):
+                begin = f"reinterpret_cast<{type_}>({self.names.of(what.of)})"
+                if what.of in self.tiles:
+                    begin = f"{self.tiles[what.of]} + {self.names.of(what.of)}"
+                address = f"{begin} + {self.index(of_units)}"
             elif what.is_of_units:
                 address = f"reinterpret_cast<{type_}>({address})"
             return [f"{type_} {self.names.give(what, what.name)} = {address};"]
+        if node.start in ("max", "min") and what[0].elements >= MANY:
+            return [line for each in what for line in windows.begun(self, each, START[node.start][each.dtype])]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
         return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
@@ -176,6 +188,7 @@ class _Printer(Words):
         set_ = self.begun(node.variable)
         name = self.names.of(node.variable)
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
+        on += sliding.counted_on(self, node.body)
         head = f"for ({set_} = {start}; {name} < {stop}; {on})"
         lines = self.inside(head, node.body)
         if node.is_hidden:
@@ -230,6 +243,14 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Deal) -> list[str]:
         return dealing.deal(self, node)
+
+    @lines.register
+    def _(self, node: ir.Provide) -> list[str]:
+        return sliding.provide(self, node)
+
+    @lines.register
+    def _(self, node: ir.Provided) -> list[str]:
+        return [sliding.provided(self, node)]
 
     @lines.register
     def _(self, node: ir.Bring) -> list[str]:
@@ -392,6 +413,22 @@ class _Printer(Words):
         return warps.multiply_tiles(self, node)
 
     @lines.register
+    def _(self, node: ir.Take) -> list[str]:
+        return windows.take(self, node)
+
+    @lines.register
+    def _(self, node: ir.Flip) -> list[str]:
+        return [f"{self.element(node.into)} = {self.element(node.value)} ^ {self.element(node.signs)};"]
+
+    @lines.register
+    def _(self, node: ir.Vote) -> list[str]:
+        return [f"{self.into(node.into, True)} = __all_sync(0xffffffffu, {self.condition(node.condition)});"]
+
+    @lines.register
+    def _(self, node: ir.Exchange) -> list[str]:
+        return [f"{self.into(node.into, True)} = exchanged_bytes({self.element(node.values)});"]
+
+    @lines.register
     def _(self, node: ir.Sync) -> list[str]:
         call = "__syncthreads" if node.of == "block" else "__syncwarp"
         return [f"{call}();{f'  // {node.note}' if node.note else ''}"]
@@ -423,6 +460,9 @@ def _broken(line: str) -> list[str]:
 def _table(name: str, table: Table) -> list[str]:
     words = textwrap.wrap(", ".join(map(str, table.values)), MOST - 10)
     head, note = f"constexpr int {name}[{len(table.values)}] = {{", f"  // {table.note}" if table.note else ""
+    if table.in_word:
+        word = sum(value << 4 * number for number, value in enumerate(table.values))
+        return [f"constexpr unsigned long long {name} = {word:#x};{note}"]
     if len(words) == 1 and len(head + words[0]) < MOST:
         return [f"{head}{words[0]}}};{note}"]
     return [head, *(f"    {line}" for line in words), f"}};{note}"]

@@ -31,6 +31,7 @@ _FROM = {
     ("word", "float32"): "__uint_as_float({})",
     ("tf32", "word"): "{}",
     ("int32", "tf32"): "{}",
+    ("number", "int32"): "__float_as_int({})",
 }
 AS_WORD = {
     "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "float16": "raw({})",
@@ -75,6 +76,7 @@ STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = 
 START = {
     "sum": {
         "float32": "0.0f", "float64": "0.0", "bool": "false", "uint8": "0", "tf32": "0u", "word": "0u", "half": "0u",
+        "halves": "0u", "int32": "0", "number": "0.0f",
     },
     "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
     "min": {"float32": "INFINITY", "float64": "INFINITY"},
