@@ -34,7 +34,7 @@ def flipped(value: Array, signs: Array, dtype: str) -> Array:
 def voted(holds: Array) -> Array:
     """Where it does for all lanes of a warp."""
     blocks, threads = holds.shape
-    return np.all(holds.reshape(blocks, -1, WARP), axis=-1).repeat(WARP, axis=-1).reshape(blocks, threads)
+    return np.asarray(np.all(holds.reshape(blocks, -1, WARP), axis=-1).repeat(WARP, axis=-1).reshape(blocks, threads))
 
 
 def exchanged(values: Array) -> Array:
