@@ -24,6 +24,7 @@ from crucible.kernel.index import (
     Size,
     Smaller,
     Surroundings,
+    Table,
     Variable,
     constant,
     lift,
@@ -138,3 +139,10 @@ def test_a_range_holds_every_value(index: Index) -> None:
         each = value(index, {THREAD: thread, BLOCK: block, J: j})
         assert found.low <= each <= found.high
         assert each == found.low or (each - found.low) % found.step == 0
+
+
+@pytest.mark.parametrize("values", [(0, 16), (-1,), (1,) * 17])
+def test_a_word_holds_sixteen_numbers_of_four_bits(values: tuple[int, ...]) -> None:
+    Table("held", (15,) * 16, in_word=True)
+    with pytest.raises(ValueError, match="are not at most 16 numbers of four bits"):
+        Table("held", values, in_word=True)

@@ -222,7 +222,7 @@ def by_a_float(node: ir.Flip) -> ir.Node:
 
 
 def of_more_tiles(node: ir.Exchange) -> ir.Node:
-    return replace(node, values=ir.Element(replace(node.values.of, shape=(Number(8), Number(2)))))
+    return replace(node, values=ir.Element(replace(node.values.of, shape=(Number(8),))))
 
 
 def of_a_lane(node: ir.Let) -> ir.Node:

@@ -19,7 +19,9 @@ from pooled_harness import BEFORE, WANTED, PooledCase, operands, wanted
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, Number
 from crucible.kernel.meaning import Stuck, run
+from crucible.kernel.meaning_windows import exchanged, flipped
 from crucible.kernel.verify import verify
+from crucible.kernel.window_nodes import SIGNS
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.lower import build_pooled
@@ -83,6 +85,30 @@ def test_they_do_where_nothing_is_kept(name: str) -> None:
     kernel = pooling(EVERY[name], keeps=False)
     assert verify(kernel) == ()
     assert error(EVERY[name], kernel) < NEAR
+
+
+# what lanes do with words
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lanes_that_exchange_have_whole_tiles(seed: int) -> None:
+    """Of each four, the one of a tile's number has what all four had of it, in their order."""
+    given = np.random.default_rng(seed).integers(0, 256, (4, 64, 2))  # tile, thread, byte
+    found = exchanged((given[..., 0] + 256 * given[..., 1])[:, None].astype(float))
+    for thread in range(64):
+        first = thread // 4 * 4
+        assert found[:, 0, thread].tolist() == given[thread % 4, first : first + 4].ravel().tolist()
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "halves"])
+def test_signs_turned_round_are_those_of_minus_one_times(dtype: str) -> None:
+    """Of a word, or both halves of it; turned round twice they are what they were."""
+    numbers = np.random.default_rng(0).standard_normal((64, 2)).astype("float16")
+    words = numbers.view(np.int32).ravel().astype(float) if dtype == "halves" else numbers[:, 0].astype(float)
+    minus = (-numbers).view(np.int32).ravel().astype(float) if dtype == "halves" else -words
+    all_, none = np.full(64, SIGNS[dtype], float), np.zeros(64)
+    assert (flipped(words, all_, dtype) == minus).all() and (flipped(words, none, dtype) == words).all()
+    assert (flipped(minus, all_, dtype) == words).all() and np.isnan(flipped(words, all_ - 1, dtype)).all()
 
 
 # any shape, any legal division

@@ -39,8 +39,8 @@ from crucible.write.evaluate import evaluate
 
 __all__ = ["OutOfBounds", "Raced", "Stuck", "run"]
 
-_START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
-_STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+_START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0, "all": 1.0}
+_STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum, "all": np.logical_and}
 
 
 def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:

@@ -38,7 +38,8 @@ def voted(holds: Array) -> Array:
 
 
 def exchanged(values: Array) -> Array:
-    """Of what lanes have [tile][byte][blocks, threads] the bytes [byte][blocks, threads] of each one's own tile."""
-    apart = values.reshape(LANES, BYTES, len(values[0, 0]), -1, LANES)  # tile, byte, block, lanes, one of them
-    found: Array = apart.transpose(4, 1, 2, 3, 0).reshape(LANES * BYTES, *values.shape[2:])
+    """Of what lanes have [tile][blocks, threads] the bytes [byte][blocks, threads] of each one's own tile."""
+    both = np.stack([values % 256, values // 256], axis=1)
+    apart = both.reshape(LANES, BYTES, values.shape[1], -1, LANES)  # tile, byte, block, lanes, one of them
+    found: Array = apart.transpose(4, 1, 2, 3, 0).reshape(LANES * BYTES, *values.shape[1:])
     return found

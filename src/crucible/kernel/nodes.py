@@ -260,7 +260,7 @@ class Accumulate:
     """One more value into a reduction."""
 
     kind: str
-    """`sum`, `max` or `min`; these are NaN if any value is."""
+    """`sum`, `max` or `min`; these are NaN if any value is. Or `all`, of bools."""
     into: Element
     value: Element
 

@@ -12,10 +12,10 @@ from crucible import graph
 from crucible.gpus import WARP
 from crucible.kernel.index import Index, Known, Variable, constant
 
-ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4, "number": 4}
+ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4, "number": 4, "bytes": 4}
 """`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
 which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours; a
-`number` an integer whose bits a float's register holds."""
+`number` an integer whose bits a float's register holds; `bytes` two neighbours in a register."""
 
 
 @dataclass(frozen=True, eq=False)

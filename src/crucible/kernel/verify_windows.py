@@ -74,5 +74,5 @@ def exchange(reader: Reader, node: ir.Exchange) -> None:
         reader.say(f"{values.name} is read before anything is in it")
     reader.put(node.into, declares=True)
     shapes = (values.sizes, values.packed, into.sizes, into.packed)
-    if shapes != ((TILES, BYTES), True, (TILES * BYTES,), True) or {values.dtype, into.dtype} != {"uint8"}:
+    if shapes != ((TILES,), False, (TILES * BYTES,), True) or (values.dtype, into.dtype) != ("bytes", "uint8"):
         reader.say(f"{into.name}: of {values.sizes} {values.dtype} lanes make no {TILES * BYTES} bytes each")

@@ -56,4 +56,4 @@ class Exchange:
     into: Element
     """A pack, which begins here."""
     values: Element
-    """[tile], packs of two."""
+    """[tile], `bytes`."""

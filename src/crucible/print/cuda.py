@@ -374,7 +374,8 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Accumulate) -> list[str]:
-        return [STEPS[node.kind].format(self.element(node.into), self.element(node.value))]
+        step = "{0} &= {1};" if node.kind == "all" else STEPS[node.kind]
+        return [step.format(self.element(node.into), self.element(node.value))]
 
     @lines.register
     def _(self, node: ir.Reduce) -> list[str]:

@@ -39,6 +39,7 @@ TYPES = {
     "half": "unsigned",
     "halves": "unsigned",
     "number": "float",
+    "bytes": "unsigned",
 }
 UNIT = 16
 """Bytes by which what lies in a stage is counted."""

@@ -31,6 +31,7 @@ _FROM = {
     ("word", "float32"): "__uint_as_float({})",
     ("tf32", "word"): "{}",
     ("int32", "tf32"): "{}",
+    ("uint8", "bytes"): "{0}.at[0] | {0}.at[1] << 8",
     ("number", "int32"): "__float_as_int({})",
 }
 AS_WORD = {
@@ -81,6 +82,7 @@ START = {
     "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
     "min": {"float32": "INFINITY", "float64": "INFINITY"},
     "none": {"int32": "-1"},
+    "all": {"bool": "true"},
 }  # fmt: skip
 """What is in a register before there is a value."""
 

@@ -46,11 +46,8 @@ __device__ __forceinline__ void follow_of_largest(float& best, float& chosen, fl
 }"""
 EXCHANGED = """\
 // Of four lanes, each with two bytes of each of four neighbouring tiles, the bytes of the tile of its own number.
-__device__ __forceinline__ Pack<unsigned char, 8> exchanged_bytes(const Pack<unsigned char, 2> (&tiles)[4]) {
+__device__ __forceinline__ Pack<unsigned char, 8> exchanged_bytes(const unsigned (&pairs)[4]) {
     const int own = threadIdx.x % 4;
-    unsigned pairs[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = tiles[i].at[0] | tiles[i].at[1] << 8;
     const unsigned low = pairs[0] | pairs[1] << 16, high = pairs[2] | pairs[3] << 16;
     const unsigned far = __shfl_xor_sync(0xffffffffu, own & 2 ? low : high, 2), near = own & 2 ? high : low;
     const unsigned first = own & 2 ? far : near, second = own & 2 ? near : far;  // of lanes own % 2 and own % 2 + 2

@@ -95,9 +95,7 @@ class Leaving:
             places = (image, self.channel + i * 8, *starts)
             self.rows = {name: self._row(name, laid, places) for name, laid in self.tensors.items()}
             k.add(*map(ir.Declare, self.rows.values()))
-            self.pairs = {
-                name: ir.Fragment(f"{name}_pairs", "uint8", (Number(TILES), Number(2)), True) for name in self.exchanged
-            }
+            self.pairs = {name: ir.Fragment(f"{name}_pairs", "bytes", (Number(TILES),)) for name in self.exchanged}
             k.add(*(ir.Declare((each,)) for each in self.pairs.values()))
             with k.unrolled("j", Number(walks.columns_of_b // 8)) as j:
                 row_in = k.named("row_in", j // tiles) if len(walks.box) > 1 else ZERO

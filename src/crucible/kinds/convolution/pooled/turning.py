@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Range, constant
+from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Range
 from crucible.kernel.window_nodes import SIGNS
 from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.vectors import Values, value
@@ -72,19 +72,18 @@ class Turning:
         so that lanes stay together."""
         if self.way is None or not (self.turns or self.decides):
             return
-        k, flags = self.k, ir.Fragment("is_decided", "bool", (count,))
+        k, is_decided = self.k, ir.Element(ir.Fragment("is_decided", "bool"))
         self.toward = ir.Fragment("turning", "float32", (count,))
-        k.add(ir.Declare((self.toward,)), *([ir.Declare((flags,))] if self.decides else []))
+        k.add(ir.Declare((self.toward,)), *([ir.Declare((is_decided.of,), "all")] if self.decides else []))
         with k.unrolled("i", count) as i:
             toward, decides = value("toward"), ir.Element(ir.Fragment("decides", "bool"))
             results = ((toward, self.way.toward), *(((decides, self.way.moderate),) if self.decides else ()))
             self._compute(results, self._of(values, i))
             k.add(ir.Convert(ir.Element(self.toward, (i,)), toward))
-            k.add(*([ir.Convert(ir.Element(flags, (i,)), decides)] if self.decides else []))
+            k.add(*([ir.Accumulate("all", is_decided, decides)] if self.decides else []))
         if self.decides:
             decided = ir.Element(ir.Fragment("decided", "bool"))
-            every = [each for i in range(constant(count)) for each in _is(ir.Element(flags, (Number(i),)))]
-            k.add(ir.Vote(decided, tuple(every)))
+            k.add(ir.Vote(decided, _is(is_decided)))
             self.decided = _is(decided)
 
     def _of(self, fragments: Mapping[str, ir.Fragment], i: Index) -> Values:
