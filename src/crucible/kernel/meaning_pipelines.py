@@ -23,6 +23,7 @@ def begin(run: Places, of: ir.Pipeline) -> None:
         given, tile = of.margins, of.tiles[0]
         rows = np.arange(of.bytes // UNIT // given.pitch)
         run.variables[given.row] = rows
+        run.variables[given.kind] = np.broadcast_to(run.index(given.kind_of), rows.shape)
         first, end = (np.broadcast_to(run.index(each), rows.shape)[:, None] for each in (given.first, given.end))
         at = np.arange(given.pitch)
         ring.untouched[tile] |= ((at < first) | (at >= end)).reshape(of.stages, *tile.sizes[:-1], 1)

@@ -200,6 +200,10 @@ class Margins:
 
     row: Variable
     """The number of a row."""
+    kind: Variable
+    """What of it says where its ends are."""
+    kind_of: Index
+    """Of a row."""
     pitch: int
     """Sixteens of bytes from a row to the next."""
     first: Index

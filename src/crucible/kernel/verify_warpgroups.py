@@ -45,7 +45,7 @@ def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
 def _margins(reader: Reader, made: ir.Pipeline, given: ir.Margins) -> None:
     """They lie in rows, of which there are whole ones."""
     rows, rest = divmod(made.bytes, CORE_BYTES * given.pitch)
-    with reader.inside({given.row: Range(0, rows - 1)}):
+    with reader.inside({given.row: Range(0, rows - 1)}), reader.inside({given.kind: reader.reach(given.kind_of)}):
         first, end = reader.reach(given.first), reader.reach(given.end)
     if (
         rest

@@ -92,10 +92,12 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
 
 
 def _margins(words: Words, of: ir.Pipeline, given: ir.Margins) -> list[str]:
-    """Both ends of each row, where it has such."""
+    """Both ends of each row, where it has such. Its kind stands first: nvcc 13.0 makes other code else."""
     names, count = words.names, of.stages * of.offsets[-1] // UNIT // given.pitch
     names.enter()
-    p, row, spot = names.give(given.row, given.row.name), words.counter("row"), words.counter("spot")
+    p = names.give(given.row, given.row.name)
+    kind = f"const {words.begun(given.kind)} = {words.index(given.kind_of)};"
+    row, spot = words.counter("row"), words.counter("spot")
     ends = [(ZERO, given.first), (given.end, Number(given.pitch))]
     lines = [
         f"for (int {spot} = {words.index(begin)}; {spot} < {words.index(end, 1)}; ++{spot}) {row}[{spot}] = uint4{{}};"
@@ -104,7 +106,9 @@ def _margins(words: Words, of: ir.Pipeline, given: ir.Margins) -> list[str]:
     ]
     head = f"for (int {p} = threadIdx.x; {p} < {count}; {p} += {words.kernel.threads})"
     names.leave()
-    return block(head, [f"uint4* const {row} = {names.of(of)} + {p} * {given.pitch};", *lines]) if lines else []
+    if not lines:
+        return []
+    return block(head, [kind, f"uint4* const {row} = {names.of(of)} + {p} * {given.pitch};", *lines])
 
 
 def counters(words: Words, of: ir.Pipeline, role: ir.Role, first: int) -> list[str]:

@@ -87,8 +87,8 @@ class PooledFrame(Frame):
 
     def _ring(self) -> ir.Pipeline:
         """What is never loaded is 0 once and for all: the ends of rows, of each copy others."""
-        walks, row = self.walks, Variable("p", "int")
-        copy, end = row // walks.plane[0] % walks.copies, walks.first_column + walks.staged_plane[1]
+        walks, row, copy = self.walks, Variable("p", "int"), Variable("copy", "int")
+        end = walks.first_column + walks.staged_plane[1]
         first: Index = Number(walks.first_column) - copy if walks.first_column else ZERO
         stored: Index = Number(walks.row_pitch)
         if min(walks.box[-1], end - walks.copies + 1) < walks.row_pitch:
@@ -96,5 +96,5 @@ class PooledFrame(Frame):
         return ir.Pipeline(
             "ring", (self.planes,), walks.slots, THREADS // SHARES, walks.groups * THREADS, fillers=SHARES,
             window=walks.span, teams=walks.groups, provides=True,
-            margins=ir.Margins(row, walks.row_pitch, first, stored),
+            margins=ir.Margins(row, copy, row // walks.plane[0] % walks.copies, walks.row_pitch, first, stored),
         )  # fmt: skip
