@@ -690,6 +690,15 @@ def test_parts_are_of_all_blocks() -> None:
     assert any("begins has parts of 2 blocks of 3" in each for each in found)
 
 
+def test_what_all_stored_before_a_ring_is_not_there_where_its_readers_provide() -> None:
+    """They wait for no fence before they do: here nobody provides anything, and weights are as they were cleared."""
+    bare = kernel("windows of a pool")
+    for kind in (ir.Provide, ir.Provided):
+        bare = changed(bare, kind, left_out)
+    bare = changed(bare, ir.Store, lambda node: left_out(node) if node.to.of.name == "of_tap" else node, -1)
+    assert any("weights is handed to tensor cores" in each for each in verify(bare))
+
+
 def test_a_ring_waits_for_those_who_fill_it() -> None:
     found = verify(changed(kernel("a product"), ir.Fill, with_producers, 0))
     assert any("256 threads fill ring, and its barrier waits for 128" in each for each in found)
