@@ -95,7 +95,15 @@ MIXED = (
     "tuning",
 )
 """Where some modules need torch."""
-WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "meaning_sharing", "tensor_cores", "whereabouts"}
+WITH_NUMPY = {
+    "evaluate",
+    "meaning",
+    "meaning_pipelines",
+    "meaning_sharing",
+    "meaning_windows",
+    "tensor_cores",
+    "whereabouts",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -27,8 +27,8 @@ def changed(
             if isinstance(node, ir.Roles):
                 node = replace(node, roles=tuple(replace(role, body=walk(role.body)) for role in node.roles))
             if isinstance(node, ir.Slide | ir.Deal):
-                parts = {part: walk(getattr(node, part)) for part in ("before", "products", "behind")}
-                node = replace(node, **parts)
+                words = ("begin", "before", "products", "behind", "end")
+                node = replace(node, **{part: walk(getattr(node, part)) for part in words if hasattr(node, part)})
             node = replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node
             found.append(replace(node, otherwise=walk(node.otherwise)) if isinstance(node, ir.If) else node)
         return tuple(found)

@@ -24,6 +24,7 @@ from crucible.kernel.index import (
     Size,
     Smaller,
     Surroundings,
+    Table,
     Variable,
     apart,
     constant,
@@ -169,3 +170,10 @@ def test_what_is_not_asked_everywhere_holds_in_either_way() -> None:
 def _holds(each: Compare, at: dict[Index, int]) -> bool:
     left, right = value(each.left, at), value(each.right, at)
     return {"<": left < right, ">=": left >= right, "in": 0 <= left < right}[each.sign]
+
+
+@pytest.mark.parametrize("values", [(0, 16), (-1,), (1,) * 17])
+def test_a_word_holds_sixteen_numbers_of_four_bits(values: tuple[int, ...]) -> None:
+    Table("held", (15,) * 16, in_word=True)
+    with pytest.raises(ValueError, match="are not at most 16 numbers of four bits"):
+        Table("held", values, in_word=True)

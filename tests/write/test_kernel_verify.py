@@ -14,6 +14,8 @@ from test_families import MULTIPROCESSORS, PROGRAMS
 from test_packing_meaning import PACKED, packing
 from test_phase_meaning import EVERY as PHASES
 from test_phase_meaning import phasing
+from test_pooled_meaning import EVERY as POOLED
+from test_pooled_meaning import pooling
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
 from test_walk_meaning import EVERY as WALKS
@@ -98,6 +100,8 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a gradient of windows by warpgroups": lambda: grouped(GROUPED["two_stage_spread"])[0],
     "phases": lambda: phasing(PHASES["shares"]),
     "phases of a plane": lambda: phasing(PHASES["two_dims"]),
+    "windows of a pool": lambda: pooling(POOLED["rows"]),
+    "rows of windows": lambda: pooling(POOLED["whole"]),
 }
 
 
@@ -184,6 +188,59 @@ def of_one_team(node: ir.Deal) -> ir.Node:
 
 def by_lanes_dealt(node: ir.Deal) -> ir.Node:
     return replace(node, count=node.count + Place("thread", 512) % 32)
+
+
+def and_of_other_tasks(node: ir.Slide) -> ir.Node:
+    return ir.Scope((node, replace(node, tasks=node.tasks - 1)))
+
+
+def of_what_nobody_stored(node: ir.Provide) -> ir.Node:
+    return replace(node, tiles=node.pipeline.tiles)
+
+
+def and_stored_again(node: ir.Node) -> ir.Node:
+    """By all, of the weights."""
+    weights = next(each.what for each in kernel("windows of a pool").body if is_of_weights(each))
+    none = ir.Fragment("none", "word", (Number(4),), True)
+    store = ir.Store(ir.Element(none), ir.InShared(weights, (ZERO, ZERO)))
+    return ir.Scope((node, ir.Declare((none,), "sum"), store))
+
+
+def is_of_weights(node: ir.Node) -> bool:
+    return isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared) and node.what.name == "weights"
+
+
+def from_zero_on(node: ir.Declare) -> ir.Node:
+    is_best = isinstance(node.what, tuple) and node.what[0].name == "best"
+    return replace(node, start="sum") if is_best else node
+
+
+def of_the_next_element(node: ir.Take) -> ir.Node:
+    (into, _) = node.becomes[-1]
+    return replace(node, becomes=(*node.becomes[:-1], (into, node.number + 1)))
+
+
+def values_for_numbers(node: ir.Take) -> ir.Node:
+    return replace(node, becomes=((node.becomes[-1][0], node.value),), in_sums=False)
+
+
+def by_a_float(node: ir.Flip) -> ir.Node:
+    return replace(node, signs=replace(node.signs, of=replace(node.signs.of, dtype="float32")))
+
+
+def of_more_tiles(node: ir.Exchange) -> ir.Node:
+    return replace(node, values=ir.Element(replace(node.values.of, shape=(Number(8),))))
+
+
+def of_a_lane(node: ir.Let) -> ir.Node:
+    return replace(node, index=Place("thread", 384) % 32) if node.of_warp else node
+
+
+def in_longer_rows(node: ir.Declare) -> ir.Node:
+    of = node.what
+    if not isinstance(of, ir.Pipeline) or of.margins is None:
+        return node
+    return replace(node, what=replace(of, margins=replace(of.margins, pitch=7)))
 
 
 def made_in_one_way(node: ir.If) -> ir.Node:
@@ -659,6 +716,33 @@ WRONG: dict[str, Change] = {
     "For: a pointer that goes otherwise": (
         "a gradient of windows by warpgroups", ir.For, not_as_rounds_go, -1, "does not move on with the rounds",
     ),
+    "Slide: of tasks": (
+        "a walk along planes", ir.Slide, lambda node: replace(node, tasks=2), 0, "has tasks, and nothing counts them",
+    ),
+    "Slide: of fewer tasks": ("windows of a pool", ir.Slide, and_of_other_tasks, 0, "have other tasks"),
+    "Provide: left out": ("windows of a pool", ir.Provide, left_out, 0, "threads wait for what nobody provides"),
+    "Provide: by some": ("windows of a pool", ir.Provide, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Provide: twice": ("windows of a pool", ir.Provide, lambda node: ir.Scope((node, node)), 0, "is provided once"),
+    "Provide: what nobody stored": ("windows of a pool", ir.Provide, of_what_nobody_stored, 0, "and nobody stored it"),
+    "Provide: before it is stored": (
+        "windows of a pool", ir.Provide, and_stored_again, 0, "weights is stored behind where it is provided",
+    ),
+    "Provided: left out": ("windows of a pool", ir.Provided, left_out, 0, "weights is handed to tensor cores"),
+    "Provided: by some": ("windows of a pool", ir.Provided, by_a_lane, 0, "a barrier of ring stands under a condition"),
+    "Provided: and stored again": (
+        "windows of a pool", ir.Provided, and_stored_again, 0, "weights is handed to tensor cores, which may not see",
+    ),
+    "Take: of a stranger": ("windows of a pool", ir.Take, of_a_stranger, 0, "stranger is read before anything"),
+    "Take: from zero on": ("windows of a pool", ir.Declare, from_zero_on, -1, "best begins with no -infinity"),
+    "Take: another number": ("windows of a pool", ir.Take, of_the_next_element, 0, "sums select no other number"),
+    "Take: a value as a number": ("windows of a pool", ir.Take, values_for_numbers, 0, "and becomes what is none"),
+    "Flip: of a stranger": ("windows of a pool", ir.Flip, of_a_stranger, 0, "stranger is read before anything"),
+    "Flip: by a float": ("windows of a pool", ir.Flip, by_a_float, 0, "float32, and signs are bits of a word"),
+    "Vote: by some": ("windows of a pool", ir.Vote, by_a_lane, 0, "a vote stands under a condition"),
+    "Exchange: by some": ("rows of windows", ir.Exchange, by_a_lane, 0, "an exchange stands under a condition"),
+    "Exchange: of more tiles": ("rows of windows", ir.Exchange, of_more_tiles, 0, "lanes make no 8 bytes each"),
+    "Let: a lane's as a warp's": ("windows of a pool", ir.Let, of_a_lane, -1, "said to be a warp's, and lanes differ"),
+    "Declare: rows that are not whole": ("windows of a pool", ir.Declare, in_longer_rows, -1, "bytes more"),
     "If: sums that one way makes": ("phases of a plane", ir.If, made_in_one_way, -1, "sums is read before anything"),
     "Product: of a phase, left out": ("phases", ir.Product, left_out, 0, "nobody makes some of its sums"),
     "Product: to sums of no phase": ("phases", ir.Product, to_all_phases, 0, "or to some of several"),
@@ -775,6 +859,15 @@ def test_every_node_has_a_mutant() -> None:
 def test_parts_are_of_all_blocks() -> None:
     found = verify(replace(kernel("phases"), blocks=3))
     assert any("begins has parts of 2 blocks of 3" in each for each in found)
+
+
+def test_what_all_stored_before_a_ring_is_not_there_where_its_readers_provide() -> None:
+    """They wait for no fence before they do: here nobody provides anything, and weights are as they were cleared."""
+    bare = kernel("windows of a pool")
+    for kind in (ir.Provide, ir.Provided):
+        bare = changed(bare, kind, left_out)
+    bare = changed(bare, ir.Store, lambda node: left_out(node) if node.to.of.name == "of_tap" else node, -1)
+    assert any("weights is handed to tensor cores" in each for each in verify(bare))
 
 
 def test_a_ring_waits_for_those_who_fill_it() -> None:

@@ -69,6 +69,10 @@ class Size(Index):
     """Whether it counts threads or what one of them takes: those are of type int, all others of the kernel's own."""
 
 
+WORD_NUMBERS = 16
+"""Of four bits."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Numbers that text names, one of which is looked up."""
@@ -76,6 +80,12 @@ class Table:
     name: str
     values: tuple[int, ...]
     note: str = field(default="", compare=False)
+    in_word: bool = False
+    """Whether one number of 64 bits has them all, four bits each: nvcc 13.0 keeps tables in memory."""
+
+    def __post_init__(self) -> None:
+        if self.in_word and (len(self.values) > WORD_NUMBERS or not all(0 <= each < 16 for each in self.values)):
+            raise ValueError(f"{self.name}: {self.values} are not at most {WORD_NUMBERS} numbers of four bits")
 
     def __getitem__(self, at: Index) -> Index:
         return Listed(self, at)

@@ -17,12 +17,12 @@ import numpy as np
 from crucible.gpus import WARP
 from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import meaning_sharing as sharing
+from crucible.kernel import meaning_windows as windows
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
 from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.places import words_of
 from crucible.kernel.tensor_cores import (
-    Ring,
     as_halves,
     as_words,
     bits,
@@ -41,8 +41,8 @@ from crucible.write.evaluate import evaluate
 
 __all__ = ["OutOfBounds", "Raced", "Stuck", "run"]
 
-_START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0}
-_STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+_START = {"": np.nan, "sum": 0.0, "max": -np.inf, "min": np.inf, "none": -1.0, "all": 1.0}
+_STEP = {"sum": np.add, "max": np.maximum, "min": np.minimum, "all": np.logical_and}
 
 
 def run(kernel: ir.Kernel, storages: Mapping[str, Array]) -> dict[str, Array]:
@@ -100,9 +100,9 @@ class _Run(Places):
         if isinstance(node.what, ir.Shared):
             self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
-            self.rings[node.what] = Ring(node.what)
+            pipelines.begin(self, node.what)
             if node.what.fed_by:
-                self.rings[node.what.fed_by] = Ring(node.what.fed_by)
+                pipelines.begin(self, node.what.fed_by)
         elif isinstance(node.what, ir.Turns):
             for tile in (*node.what.tiles, *node.what.coming):
                 self.shared[tile] = np.full((len(self.blocks), *tile.sizes), np.nan)
@@ -173,6 +173,10 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Deal) -> Waits:
         yield from pipelines.deal(self, node)
+
+    @node.register(ir.Provide | ir.Provided)
+    def _(self, node: ir.Provide | ir.Provided) -> None:
+        """Roles run up to where they wait for stages, all threads of one at once."""
 
     @node.register
     def _(self, node: ir.Share) -> Waits:
@@ -330,6 +334,26 @@ class _Run(Places):
         ]
         total = np.where(self.holds(node.adds), sums, 0) + sum(made)
         self.registers[node.into] = np.where(self.active, total, sums)
+
+    @node.register
+    def _(self, node: ir.Take) -> None:
+        best, value = (self.registers[each.of][self.element(each)] for each in (node.best, node.value))
+        taken = (self.index(node.number) == 0) | (value > best) | np.isnan(value)
+        for into, before, new in windows.becoming(self, node):
+            self._set(into, np.where(taken, new, before), False)
+
+    @node.register
+    def _(self, node: ir.Flip) -> None:
+        value, signs = (self.registers[each.of][self.element(each)] for each in (node.value, node.signs))
+        self._set(node.into, windows.flipped(value, signs, node.value.of.dtype), False)
+
+    @node.register
+    def _(self, node: ir.Vote) -> None:
+        self._set(node.into, windows.voted(self.holds(node.condition) | ~self.active), True)
+
+    @node.register
+    def _(self, node: ir.Exchange) -> None:
+        self._set(node.into, windows.exchanged(self.registers[node.values.of]), True)
 
     @node.register
     def _(self, node: ir.AsyncCopy) -> None:

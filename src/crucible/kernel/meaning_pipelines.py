@@ -7,17 +7,29 @@ import numpy as np
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index
-from crucible.kernel.tensor_cores import halves_multiplied, multiplied, reinterpreted, spread
+from crucible.kernel.tensor_cores import Ring, halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
-WARPGROUP, ROWS, UNITS = 128, 64, 2
-"""Threads; rows of a product, and its sixteens of bytes of K."""
+WARPGROUP, ROWS, UNITS, UNIT = 128, 64, 2, 16
+"""Threads; rows of a product, its sixteens of bytes of K, and these."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """What words of two are multiplied by."""
 
 
 class Stuck(RuntimeError):
     """Threads wait for others that never come."""
+
+
+def begin(run: Places, of: ir.Pipeline) -> None:
+    ring = run.rings[of] = Ring(of)
+    if of.margins:
+        given, tile = of.margins, of.tiles[0]
+        rows = np.arange(of.bytes // UNIT // given.pitch)
+        run.variables[given.row] = rows
+        run.variables[given.kind] = np.broadcast_to(run.index(given.kind_of), rows.shape)
+        first, end = (np.broadcast_to(run.index(each), rows.shape)[:, None] for each in (given.first, given.end))
+        at = np.arange(given.pitch)
+        ring.untouched[tile] |= ((at < first) | (at >= end)).reshape(of.stages, *tile.sizes[:-1], 1)
 
 
 def fill(run: Places, node: ir.Fill) -> Waits:
@@ -57,12 +69,17 @@ def slide(run: Places, node: ir.Slide) -> Waits:
     for number in range(count):
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
         run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
-        yield from run.body(node.before)
-        yield from window(run, of)
-        yield from run.body(node.products)
-        for _ in range(1 if number + 1 < count else of.window):
-            ring.leave()
-        yield from run.body(node.behind)
+        yield from run.body(node.begin)
+        for task in range(node.tasks):
+            if node.task:
+                run.variables[node.task] = np.broadcast_to(task, run.shape)
+            yield from run.body(node.before)
+            yield from window(run, of)
+            yield from run.body(node.products)
+            for _ in range((1 if number + 1 < count else of.window) if task + 1 == node.tasks else 0):
+                ring.leave()
+            yield from run.body(node.behind)
+        yield from run.body(node.end)
         ring.turn += 1
     run.active = before
 

@@ -17,6 +17,7 @@ from crucible.kernel.places import (
     Global,
     Held,
     InShared,
+    Margins,
     Matrix,
     Pipeline,
     Pointer,
@@ -26,15 +27,28 @@ from crucible.kernel.places import (
     Turns,
 )
 from crucible.kernel.sharing import Ask, Fetch, Foresee, Meet, Share, Steps
-from crucible.kernel.sliding import Bring, Brought, Copy, Deal, Describe, Product, Products, Slide, Vacant
+from crucible.kernel.sliding import (
+    Bring,
+    Brought,
+    Copy,
+    Deal,
+    Describe,
+    Product,
+    Products,
+    Provide,
+    Provided,
+    Slide,
+    Vacant,
+)
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
+from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Fetch",
-    "Foresee", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "Meet", "MultiplyTiles",
-    "Own", "Pipeline", "Pointer", "Product", "Products", "Share", "Shared", "Slide", "Spot", "Steps", "Tensor", "Turn",
-    "Turns", "Vacant", "WarpMma",
+    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Exchange",
+    "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "LoadTiles", "Margins",
+    "Matrix", "Meet", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products", "Provide", "Provided",
+    "Share", "Shared", "Slide", "Spot", "Steps", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -47,6 +61,9 @@ class Let:
 
     variable: Variable
     index: Index
+    of_warp: bool = False
+    """Whether the compiler is told that all lanes of a warp agree on it: nvcc 13.0 keeps what follows from it in
+    uniform registers, by which products are described: half the instructions between two of them."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +269,7 @@ class Accumulate:
     """One more value into a reduction."""
 
     kind: str
-    """`sum`, `max` or `min`; these are NaN if any value is."""
+    """`sum`, `max` or `min`; these are NaN if any value is. Or `all`, of bools."""
     into: Element
     value: Element
 
@@ -331,9 +348,10 @@ Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
-    | Vacant | Slide | Deal | Bring | Brought | Copy | Describe | Products | Product
+    | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
+    | Take | Flip | Vote | Exchange
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]
@@ -375,7 +393,9 @@ def inside(node: Node) -> Body:
         return tuple(each for role in node.roles for each in role.body)
     if isinstance(node, If):
         return (*node.body, *node.otherwise)
-    if isinstance(node, Slide | Deal):
+    if isinstance(node, Slide):
+        return (*node.begin, *node.before, *node.products, *node.behind, *node.end)
+    if isinstance(node, Deal):
         return (*node.before, *node.products, *node.behind)
     return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products | Share | Foresee) else ()
 

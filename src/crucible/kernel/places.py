@@ -10,11 +10,12 @@ from typing import Literal, TypeAlias
 
 from crucible import graph
 from crucible.gpus import WARP
-from crucible.kernel.index import Index, Known, constant
+from crucible.kernel.index import Index, Known, Variable, constant
 
-ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4}
+ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4, "number": 4, "bytes": 4}
 """`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
-which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours."""
+which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours; a
+`number` an integer whose bits a float's register holds; `bytes` two neighbours in a register."""
 
 
 def words_of(given: str, wanted: str) -> int:
@@ -35,7 +36,8 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Pointer:
-    """To the middle of a tensor or of an array in shared memory, from where elements are counted."""
+    """To the middle of a tensor or of an array in shared memory, from where elements are counted; of an array of
+    several dims what the first one counts."""
 
     name: str
     of: Tensor | Shared | Pointer
@@ -170,8 +172,7 @@ class Global:
 
 @dataclass(frozen=True)
 class InShared:
-    """An element of an array in shared memory; a pointer is to the middle of one of one dim, or to units of sixteen
-    bytes of one that has such."""
+    """An element of an array in shared memory."""
 
     of: Shared | Pointer
     at: tuple[Index, ...]
@@ -193,12 +194,28 @@ class InShared:
         """Counted from the array's first element, along each dim."""
         if not isinstance(self.of, Pointer):
             return self.at
-        place = self.of.begin * (2 if self.halved else 1) + self.at[0]
-        *_, last = self.tile.sizes
-        return (place // last, place % last) if self.of.is_of_units else (place,)
+        return (self.of.begin * (2 if self.halved else 1) + self.at[0], *self.at[1:])
 
 
 Spot: TypeAlias = Global | InShared
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Of rows that lie one behind the other in all stages of a pipeline the ends, which nobody stores."""
+
+    row: Variable
+    """The number of a row."""
+    kind: Variable
+    """What of it says where its ends are."""
+    kind_of: Index
+    """Of a row."""
+    pitch: int
+    """Sixteens of bytes from a row to the next."""
+    first: Index
+    """What is stored of a row begins there, in sixteens of bytes."""
+    end: Index
+    """And ends before that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +250,10 @@ class Pipeline:
     is declared with this pipeline."""
     ends: bool = False
     """Whether its consumers come together behind the last stage (see `Meet`)."""
+    margins: Margins | None = None
+    """Or other places that are."""
+    provides: bool = False
+    """Whether those who read it store beforehand what tensor cores multiply by (see `Provide`)."""
 
     @property
     def slides(self) -> bool:
@@ -246,9 +267,9 @@ class Pipeline:
 
     @property
     def barriers(self) -> int:
-        """Each stage is full, or empty; each team has its turn; what each warp is brought has come; all are done. Those
-        of what feeds it are behind them."""
-        own = 2 * self.stages + self.turns + self.brings * self.consumers // WARP + self.ends
+        """Each stage is full, or empty; each team has its turn; what each warp is brought has come, or what all store
+        is there; all are done. Those of what feeds it are behind them."""
+        own = 2 * self.stages + self.turns + self.brings * self.consumers // WARP + self.provides + self.ends
         return own + (self.fed_by.barriers if self.fed_by else 0)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
-from crucible.kernel.places import Element, Fragment, Global, InShared, Matrix, Pipeline, Spot
+from crucible.kernel.places import Element, Fragment, Global, InShared, Matrix, Pipeline, Shared, Spot
 
 Body: TypeAlias = tuple[Any, ...]
 """Nodes, as `nodes.Body`: that is put together of these as well."""
@@ -38,6 +38,30 @@ class Slide:
     """What it makes of them, by tensor cores; the next team's products follow when the last of these is on its way."""
     behind: Body
     """What becomes of that, when the window has gone on."""
+    task: Variable | None = None
+    """The number of a window's task, where it has such: then teams take turns from task to task, each with a window of
+    its own, and `before`, `products` and `behind` are of a task."""
+    tasks: int = 1
+    begin: Body = ()
+    """What a team does before it asks for a window of several tasks."""
+    end: Body = ()
+    """And behind the last of them."""
+
+
+@dataclass(frozen=True)
+class Provide:
+    """What this thread stored of some arrays is there for tensor cores. Once in a kernel, by all who read a pipeline;
+    until `Provided` each goes on with what needs none of it."""
+
+    pipeline: Pipeline
+    tiles: tuple[Shared, ...]
+
+
+@dataclass(frozen=True)
+class Provided:
+    """What all others stored is there too."""
+
+    pipeline: Pipeline
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ def converted(value: Array, given: str, wanted: str) -> Array:
         return nearest(value)
     if (given, wanted) == ("int32", "tf32"):
         return value.astype(np.int32).view(np.float32).astype(np.float64)
+    if (given, wanted) == ("uint8", "bytes"):
+        return np.asarray(value[0] + 256 * value[1])
     return bits(value, given).astype(np.float64) if wanted == "half" != given else value
 
 

@@ -17,6 +17,7 @@ from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
+from crucible.kernel import verify_windows as windows
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Holds, Range, Variable, apart, opposite, ways
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.places import words_of
@@ -58,6 +59,9 @@ class _Verifier(Reader):
 
     static = 0
     """Bytes of shared memory beside pipelines."""
+    providing: tuple[ir.Shared, ...] = ()
+    """What threads of a role store for all of them, and nobody has waited for yet."""
+    has_provided = False
 
     def budgets(self) -> None:
         kernel = self.kernel
@@ -89,6 +93,10 @@ class _Verifier(Reader):
     def _(self, node: ir.Let) -> None:
         self.here = self.here.defined(node.variable, node.index)
         self.reach(node.index)
+        if node.of_warp:
+            self.warp_together(f"{node.variable.name}, a warp's,")
+            if self.differs(node.index, in_warps=True):
+                self.say(f"{node.variable.name} is said to be a warp's, and lanes differ in it")
 
     @node.register
     def _(self, node: ir.Declare) -> None:
@@ -224,6 +232,27 @@ class _Verifier(Reader):
         sharing.meet(self, node)
 
     @node.register
+    def _(self, node: ir.Provide) -> None:
+        of = node.pipeline
+        warpgroups.come_together(self, of, of.consumers, "provide for")
+        if not of.provides or self.has_provided:
+            self.say(f"{of.name} has barriers for what is provided {'once' if of.provides else 'never'}")
+        for each in node.tiles:
+            if each not in self.filled or each not in self.written or each in self.pipelines:
+                self.say(f"{each.name} is provided, and nobody stored it")
+        self.providing, self.has_provided = node.tiles, True
+
+    @node.register
+    def _(self, node: ir.Provided) -> None:
+        of = node.pipeline
+        warpgroups.come_together(self, of, of.consumers, "wait for what is provided for")
+        if not self.providing:
+            self.say(f"threads wait for what nobody provides for {of.name}")
+        self.fenced |= set(self.providing)
+        self.written -= set(self.providing)
+        self.providing = ()
+
+    @node.register
     def _(self, node: ir.Bring) -> None:
         sliding.bring(self, node)
 
@@ -328,6 +357,9 @@ class _Verifier(Reader):
         sliding.touched_beside(self, tile)
         self.taken(tile)
         self.filled.add(tile)
+        self.fenced.discard(tile)
+        if tile in self.providing:
+            self.say(f"{tile.name} is stored behind where it is provided")
         if tile.by_one:
             return
         if not self.is_own(spot):
@@ -444,6 +476,22 @@ class _Verifier(Reader):
     @node.register(ir.LoadTiles | ir.MultiplyTiles)
     def _(self, node: ir.LoadTiles | ir.MultiplyTiles) -> None:
         self.body(steps(node))
+
+    @node.register
+    def _(self, node: ir.Take) -> None:
+        windows.take(self, node)
+
+    @node.register
+    def _(self, node: ir.Flip) -> None:
+        windows.flip(self, node)
+
+    @node.register
+    def _(self, node: ir.Vote) -> None:
+        windows.vote(self, node)
+
+    @node.register
+    def _(self, node: ir.Exchange) -> None:
+        windows.exchange(self, node)
 
     @node.register
     def _(self, node: ir.Sync) -> None:

@@ -40,7 +40,20 @@ def slide(reader: Reader, node: ir.Slide) -> None:
     if sum(brings) != sum(isinstance(each, ir.Brought) for each in ir.every(node.behind)) or sum(brings) > 1:
         of = node.pipeline
         reader.say(f"a window of {of.name}: what a warp is brought is asked for before it, and waited for behind, once")
+    _tasks(reader, node)
     _rounds(reader, node, {})
+
+
+def _tasks(reader: Reader, node: ir.Slide) -> None:
+    """Teams take as many turns for each window, so that none waits for another that is done."""
+    of = node.pipeline
+    slides = [each for each in ir.every(reader.kernel.body) if isinstance(each, ir.Slide) and each.pipeline is of]
+    if any((each.task is None, each.tasks) != (node.task is None, node.tasks) for each in slides):
+        reader.say(f"some windows of {of.name} have other tasks: a team would wait for turns that others do not take")
+    if node.task is None and (node.tasks > 1 or node.begin or node.end):
+        reader.say(f"a window of {of.name} has tasks, and nothing counts them")
+    if node.task and of.brings:
+        reader.say(f"a window of {of.name} has tasks, and warps are brought things once a window")
 
 
 def deal(reader: Reader, node: ir.Deal) -> None:
@@ -69,10 +82,21 @@ def _rounds(reader: Reader, node: ir.Slide | ir.Deal, ranges: dict[Index, Range]
     rounds = (Compare("<", node.variable, node.count),)
     with reader.inside({node.variable: Range(0, reader.reach(node.count).high - 1), **ranges}, holds=rounds):
         for _ in range(2):  # what a round leaves meets the next one
-            reader.body(node.before)
-            with at_hand(reader, node):
-                reader.body(node.products)
-            reader.body(node.behind)
+            if isinstance(node, ir.Deal) or node.task is None:
+                _task(reader, node)
+                continue
+            reader.body(node.begin)
+            with reader.inside({node.task: Range(0, node.tasks - 1)}):
+                for _ in range(2):
+                    _task(reader, node)
+            reader.body(node.end)
+
+
+def _task(reader: Reader, node: ir.Slide | ir.Deal) -> None:
+    reader.body(node.before)
+    with at_hand(reader, node):
+        reader.body(node.products)
+    reader.body(node.behind)
 
 
 def bring(reader: Reader, node: ir.Bring) -> None:

@@ -30,9 +30,12 @@ def pipeline(reader: Reader, made: ir.Pipeline, static: int) -> None:
         reader.say(f"{made.name} has {made.stages} stages: who fills one waits for those who read it")
     reader.written.clear()  # all come together behind it
     reader.read.clear()
-    reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
+    if not made.provides:  # or not all threads do
+        reader.fenced |= {each for each in reader.filled if isinstance(each, ir.Shared)}
     if made.fed_by:
         _fed_by(reader, made, made.fed_by)
+    if made.margins:
+        _margins(reader, made, made.margins)
     asked = memory(reader.kernel).bytes
     if asked + static > MOST_STAGES_BYTES:
         reader.say(f"shared memory: {asked + static} bytes, and a block may ask for {MOST_STAGES_BYTES}")
@@ -53,6 +56,23 @@ def _fed_by(reader: Reader, made: ir.Pipeline, by: ir.Pipeline) -> None:
         which = f"{by.stages} stages of {len(by.tiles)} arrays, {by.consumers} threads"
         reader.say(f"{by.name} does not feed {made.name}: {which}")
     _whole(reader, by)
+
+
+def _margins(reader: Reader, made: ir.Pipeline, given: ir.Margins) -> None:
+    """They lie in rows, of which there are whole ones."""
+    rows, rest = divmod(made.bytes, CORE_BYTES * given.pitch)
+    with reader.inside({given.row: Range(0, rows - 1)}), reader.inside({given.kind: reader.reach(given.kind_of)}):
+        first, end = reader.reach(given.first), reader.reach(given.end)
+    if (
+        rest
+        or made.slack
+        or len(made.tiles) > 1
+        or first.high > given.pitch
+        or not 0 <= end.low <= end.high <= given.pitch
+    ):
+        reader.say(
+            f"{made.name}: rows of {given.pitch} are stored from {first.low} to {end.high}, and {rest} bytes more"
+        )
 
 
 def roles(reader: Reader, node: ir.Roles) -> None:

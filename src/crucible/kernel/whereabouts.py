@@ -137,7 +137,13 @@ class Places:
 
     def element(self, element: ir.Element) -> tuple[Any, ...]:
         """Of the fragment's array [dims..., blocks, threads], whose indices are the same for all threads."""
-        return tuple(int(self.index(each)) for each in element.at)
+        return tuple(self._alike(each, element.of.name) for each in element.at)
+
+    def _alike(self, index: Index, name: str) -> int:
+        found = np.asarray(self.index(index))
+        if found.ndim and (found != found.flat[0]).any():
+            raise OutOfBounds(f"{name}: registers have no address, and threads take different ones")
+        return int(found.flat[0])
 
     def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
         """Memory, and where in it threads are, for the element that lies so much behind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import dealing, sharing, sliding, warpgroups, warps
+from crucible.print import dealing, sharing, sliding, warpgroups, warps, windows
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -130,6 +131,7 @@ class _Printer(Words):
             name = self.names.of(node.variable)
             return [f"{begun} = 0;", f"while (static_cast<int>({launch.BLOCK}) >= {begins}[{name} + 1]) ++{name};"]
         words = self.index(node.index)
+        words = f"__shfl_sync(0xffffffffu, {words}, 0)" if node.of_warp else words
         return [f"const {self.begun(node.variable)} = {words};"]
 
     @lines.register
@@ -151,21 +153,31 @@ class _Printer(Words):
             type_ = self.pointer(what.whole, "uint4" * what.is_of_units)
             address = self._begin(what, type_)
             return [f"{type_} {self.names.give(what, what.name)} = {address};"]
+        if node.start in ("max", "min") and what[0].elements >= MANY:
+            return [line for each in what for line in windows.begun(self, each, START[node.start][each.dtype])]
         found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
         return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
 
     def _begin(self, what: ir.Pointer, type_: str) -> str:
         """Where it points to."""
-        units = quotient(what.offset, UNIT // ir.ITEM_BYTES[what.dtype])
+        offset = self._elements(what, what.offset)
+        units = quotient(offset, UNIT // ir.ITEM_BYTES[what.dtype])
         if isinstance(what.of, ir.Shared) and what.of in self.tiles:
             tile = "" if what.of.at_launch else f" + {self.names.of(what.of)}"
             address = f"{self.tiles[what.of]}{tile} + {self.index(units, 1)}"
             return address if what.is_of_units else f"reinterpret_cast<{type_}>({address})"
         if isinstance(what.of, ir.Pointer) and what.of.is_of_units:
             return self.offset(what.of, units)
-        address = self.offset(what.of, what.offset)
+        if what.is_of_units and isinstance(what.of, ir.Shared):
+            return f"reinterpret_cast<{type_}>({self.names.of(what.of)}) + {self.index(units)}"
+        address = self.offset(what.of, offset)
         return f"reinterpret_cast<{type_}>({address})" if what.is_of_units else address
+
+    @staticmethod
+    def _elements(pointer: ir.Pointer, count: Index) -> Index:
+        """So many of what it counts."""
+        return count * math.prod(pointer.whole.sizes[1:]) if isinstance(pointer.whole, ir.Shared) else count
 
     @staticmethod
     def _start(fragment: ir.Fragment, kind: str) -> str:
@@ -183,12 +195,14 @@ class _Printer(Words):
             begun += self.lines(ir.Declare(replace(each, offset=first)))
             self.names.call(each, begun[-1].split()[1])
             units = UNIT // ir.ITEM_BYTES[each.dtype] if each.is_of_units else 1
-            moved.append(f"{self.names.of(each)} += {by // units};")
+            moved_by = quotient(self._elements(each, Number(by)), units)
+            moved.append(f"{self.names.of(each)} += {self.index(moved_by)};")
         self.names.enter()
         self.unrolled |= {node.variable} if node.unrolled else set()
         set_ = self.begun(node.variable)
         name = self.names.of(node.variable)
         on = f"++{name}" if value_of(node.step) == 1 else f"{name} += {step}"
+        on += sliding.counted_on(self, node.body)
         head = f"for ({set_} = {start}; {name} < {stop}; {on})"
         lines = self.inside(head, node.body)
         lines[-1:] = [*indented(moved), lines[-1]]
@@ -264,6 +278,14 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Meet) -> list[str]:
         return sharing.meet(self, node)
+
+    @lines.register
+    def _(self, node: ir.Provide) -> list[str]:
+        return sliding.provide(self, node)
+
+    @lines.register
+    def _(self, node: ir.Provided) -> list[str]:
+        return [sliding.provided(self, node)]
 
     @lines.register
     def _(self, node: ir.Bring) -> list[str]:
@@ -390,7 +412,8 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Accumulate) -> list[str]:
-        return [STEPS[node.kind].format(self.element(node.into), self.element(node.value))]
+        step = "{0} &= {1};" if node.kind == "all" else STEPS[node.kind]
+        return [step.format(self.element(node.into), self.element(node.value))]
 
     @lines.register
     def _(self, node: ir.Reduce) -> list[str]:
@@ -429,6 +452,22 @@ class _Printer(Words):
         return warps.multiply_tiles(self, node)
 
     @lines.register
+    def _(self, node: ir.Take) -> list[str]:
+        return windows.take(self, node)
+
+    @lines.register
+    def _(self, node: ir.Flip) -> list[str]:
+        return [f"{self.element(node.into)} = {self.element(node.value)} ^ {self.element(node.signs)};"]
+
+    @lines.register
+    def _(self, node: ir.Vote) -> list[str]:
+        return [f"{self.into(node.into, True)} = __all_sync(0xffffffffu, {self.condition(node.condition)});"]
+
+    @lines.register
+    def _(self, node: ir.Exchange) -> list[str]:
+        return [f"{self.into(node.into, True)} = exchanged_bytes({self.element(node.values)});"]
+
+    @lines.register
     def _(self, node: ir.Sync) -> list[str]:
         call = "__syncthreads" if node.of == "block" else "__syncwarp"
         return [f"{call}();{f'  // {node.note}' if node.note else ''}"]
@@ -460,6 +499,9 @@ def _broken(line: str) -> list[str]:
 def _table(name: str, table: Table) -> list[str]:
     words = textwrap.wrap(", ".join(map(str, table.values)), MOST - 10)
     head, note = f"constexpr int {name}[{len(table.values)}] = {{", f"  // {table.note}" if table.note else ""
+    if table.in_word:
+        word = sum(value << 4 * number for number, value in enumerate(table.values))
+        return [f"constexpr unsigned long long {name} = {word:#x};{note}"]
     if len(words) == 1 and len(head + words[0]) < MOST:
         return [f"{head}{words[0]}}};{note}"]
     return [head, *(f"    {line}" for line in words), f"}};{note}"]

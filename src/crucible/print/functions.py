@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from crucible.target import sm80, sm90
+from crucible.target import sm80, sm90, windows
 from crucible.target.cuda import HELPERS, INCLUDES, STEPS, combining
 from crucible.write.cuda import emit
 from crucible.write.expression import tensor
@@ -16,7 +16,7 @@ _EXTREMES = {"max_nan": tensor("a").maximum(tensor("b")), "min_nan": tensor("a")
 
 def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str, ...]) -> tuple[str, ...]:
     """Includes, then device functions, each before those that call it; `called` are those of arithmetic."""
-    helpers = {**HELPERS, **sm80.HELPERS, **sm90.HELPERS}
+    helpers = {**HELPERS, **sm80.HELPERS, **sm90.HELPERS, **windows.HELPERS}
     for kind in STEPS:
         helpers |= combining(kind)
     wanted = _words(text) & helpers.keys()

@@ -8,7 +8,7 @@ from typing import Literal
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import Index, lift
+from crucible.kernel.index import ZERO, Index, Number, Variable, lift
 from crucible.print import dealing, sharing
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
@@ -62,12 +62,30 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     if of.fed_by:
         more, begun = sharing.begin(words, of, ring, f"{met} + 1" if of.ends else f"{empty} + {of.stages}")
         lines, begins = [*lines, *more], [*begins, *begun]
-    told = ["fence_proxy_async();", "__syncthreads();"]
+    if of.provides:
+        provided = names.give((of, "provided"), "provided")
+        lines.append(f"unsigned long long* {provided} = {turns} + {of.teams};  // what consumers store")
+        begins.append(f"mbarrier_init({provided}, {of.consumers});")
+    told = [f"{_who_fences(words, of)}fence_proxy_async();", "__syncthreads();"]
     return [*lines, *_slack(words, of), *block("if (threadIdx.x == 0)", begins), *told]
+
+
+def _who_fences(words: Words, of: ir.Pipeline) -> str:
+    """Consumers that provide something do so then: here they would wait for what they load for it."""
+    return f"if ({_warp(words)} >= {of.consumers // WARP}) " if of.provides else ""
+
+
+def _warp(words: Words) -> str:
+    """The number of a thread's warp, where the kernel has one that the compiler knows to be a warp's."""
+    roles = [node for node in words.kernel.body if isinstance(node, ir.Roles)]
+    named = [node.variable for node in words.kernel.body if isinstance(node, ir.Let) and node.of_warp]
+    return words.index(roles[0].warp) if roles and roles[0].warp in named else ""
 
 
 def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     """What nobody stores, of all stages."""
+    if of.margins:
+        return _margins(words, of, of.margins)
     if not of.slack:
         return []
     rows = of.tiles[0].sizes[-2]
@@ -80,41 +98,85 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     return [f"{head} {words.names.of(of)}[{at}] = uint4{{}};  // read, and thrown away"]
 
 
+def _margins(words: Words, of: ir.Pipeline, given: ir.Margins) -> list[str]:
+    """Both ends of each row, where it has such. Its kind stands first: nvcc 13.0 makes other code else."""
+    names, count = words.names, of.stages * of.offsets[-1] // UNIT // given.pitch
+    names.enter()
+    p = names.give(given.row, given.row.name)
+    kind = f"const {words.begun(given.kind)} = {words.index(given.kind_of)};"
+    row, spot = words.counter("row"), words.counter("spot")
+    ends = [(ZERO, given.first), (given.end, Number(given.pitch))]
+    lines = [
+        f"for (int {spot} = {words.index(begin)}; {spot} < {words.index(end, 1)}; ++{spot}) {row}[{spot}] = uint4{{}};"
+        for begin, end in ends
+        if begin != end
+    ]
+    head = f"for (int {p} = threadIdx.x; {p} < {count}; {p} += {words.kernel.threads})"
+    names.leave()
+    if not lines:
+        return []
+    return block(head, [kind, f"uint4* const {row} = {names.of(of)} + {p} * {given.pitch};", *lines])
+
+
 def counters(words: Words, of: ir.Pipeline, role: ir.Role, first: int) -> list[str]:
     """What threads of a role count as they come to its stages."""
     if any(isinstance(each, ir.Deal) for each in ir.every(role.body)):
         return dealing.counters(words, of, first)
     if any(isinstance(each, ir.Share) for each in ir.every(role.body)):
         return sharing.counters(words, of, role, first)
-    names, thread = words.names, f"(threadIdx.x - {first})" if first else "threadIdx.x"
+    names, slides = words.names, [each for each in ir.every(role.body) if isinstance(each, ir.Slide)]
     stage = names.give((of, "stage"), "stage")
-    if not any(isinstance(each, ir.Slide) for each in ir.every(role.body)):
+    if not slides:
         filler = names.give((of, "filler"), "filler")
-        own = [f"const int {filler} = {thread} / {of.producers};  // of a stage in turn"] if of.fillers > 1 else []
-        return [*own, f"int {stage} = 0;"]
+        own = [f"const int {filler} = {_group(words, role, first, of.producers)};  // of a stage in turn"]
+        return [*(own if of.fillers > 1 else []), f"int {stage} = 0;"]
     team, turn = names.give((of, "team"), "team"), names.give((of, "turn"), "turn")
-    return [f"const int {team} = {thread} / {WARPGROUP};", f"int {stage} = 0, {turn} = 0;"]
+    more = f", {names.give((of, 'passed'), 'passed')} = 0" if any(each.task for each in slides) else ""
+    return [f"const int {team} = {_group(words, role, first, WARPGROUP)};", f"int {stage} = 0, {turn} = 0{more};"]
+
+
+def _group(words: Words, role: ir.Role, first: int, threads: int) -> str:
+    """The number of a group of so many among those of a role."""
+    warp = _warp(words)
+    if not warp:
+        return f"{f'(threadIdx.x - {first})' if first else 'threadIdx.x'} / {threads}"
+    own = f"{warp} % {role.threads // WARP}" if first and first % role.threads == 0 else f"({warp} - {first // WARP})"
+    return f"{own if first else warp} / {threads // WARP}"
 
 
 def fill(words: Words, node: ir.Fill) -> list[str]:
+    """Of those who fill stages in turn warps know the slot before whose turn it is: nvcc 13.0 makes other code else."""
     of, names = node.pipeline, words.names
     stage = names.of((of, "stage"))
     names.enter()
     slot = names.give((of, "slot"), "slot")
     words.tiles = dict.fromkeys(of.tiles, f"{names.of(of)} + {slot} * {names.of((of, 'stage_units'))}")
     waits = [] if any(isinstance(each, ir.Vacant) for each in ir.every(node.body)) else [vacant(words, of)]
-    lines = [
-        f"const int {slot} = {stage} % {of.stages};",
-        *waits,
-        *words.body(node.body),
-        f"mbarrier_arrive({names.of((of, 'full'))} + {slot});",
-    ]
+    at = f"const int {slot} = {stage} % {of.stages};"
+    lines = [*waits, *words.body(node.body), f"mbarrier_arrive({names.of((of, 'full'))} + {slot});"]
     names.leave()
-    if of.fillers > 1:
-        lines = block(f"if ({stage} % {of.fillers} == {names.of((of, 'filler'))})", lines)
+    in_turn = f"if ({stage} % {of.fillers} == {names.of((of, 'filler'))})"
+    if of.fillers == 1:
+        lines = ["{", *indented([at, *lines]), "}"]
+    elif _is_of_warps(of):
+        lines = ["{", *indented([at, *block(in_turn, lines)]), "}"]
     else:
-        lines = ["{", *indented(lines), "}"]
-    return [*lines, f"++{stage};"]
+        lines = block(in_turn, [at, *lines])
+    return [*lines, *([] if node in words.counted else [f"++{stage};"])]
+
+
+def _is_of_warps(of: ir.Pipeline) -> bool:
+    """Whether its stages are filled by some warps of a warpgroup each."""
+    return of.fillers > 1 and of.producers < WARPGROUP
+
+
+def counted_on(words: Words, body: ir.Body) -> str:
+    """What else a loop counts on by: stages that warps fill, one a round, whoever does."""
+    *_, last = body
+    if not isinstance(last, ir.Fill) or not _is_of_warps(last.pipeline):
+        return ""
+    words.counted.add(last)
+    return f", ++{words.names.of((last.pipeline, 'stage'))}"
 
 
 def vacant(words: Words, of: ir.Pipeline) -> str:
@@ -133,19 +195,57 @@ def slide(words: Words, node: ir.Slide) -> list[str]:
     number, count = names.of(node.variable), words.index(node.count, 1)
     leave, s = names.give((of, "leave"), "leave"), words.counter("s")
     left = f"{number} + 1 < {count} ? 1 : {of.window}" if of.window > 1 else "1"
-    body = [
-        f"const int {leave} = {left};  // stages that no later window has",
-        *_passed(words, of, s),
-        *words.body(node.before),
-        *_waits(words, of),
-        *words.body(node.products),
+    lets_go = (
         f"for (int {s} = 0; {s} < {leave}; ++{s})"
-        f" mbarrier_arrive({names.of((of, 'empty'))} + ({stage} + {s}) % {of.stages});",
-        *words.body(node.behind),
-    ]
+        f" mbarrier_arrive({names.of((of, 'empty'))} + ({stage} + {s}) % {of.stages});"
+    )
+    body = [f"const int {leave} = {left};  // stages that no later window has", *_passed(words, of, s)]
+    if node.task:
+        body += _tasks(words, node, node.task, lets_go)
+    else:
+        waits = [_waits_for_turn(words, of), *_waits(words, of, min(of.fillers, of.window))]
+        body += [*words.body(node.before), *waits, *words.body(node.products), lets_go, *words.body(node.behind)]
     names.leave()
     lines = block(f"for ({head}; {number} < {count}; ++{number}, ++{turn}, ++{stage})", body)
     return [*lines, *([f"{stage} += {of.window - 1};"] if of.window > 1 else [])]
+
+
+def _tasks(words: Words, node: ir.Slide, task: Variable, lets_go: str) -> list[str]:
+    """Of a window; it goes on when the products of the last one are made."""
+    of, names = node.pipeline, words.names
+    begin, waits = words.body(node.begin), _waits(words, of, of.window)[::-1]
+    names.enter()
+    own, passed = names.give(task, task.name), names.of((of, "passed"))
+    lines = [
+        *words.body(node.before),
+        _waits_for_turn(words, of, passed),
+        *words.body(node.products),
+        *block(f"if ({own} == {node.tasks - 1})", [lets_go]),
+        *words.body(node.behind),
+    ]
+    names.leave()
+    head = f"for (int {own} = 0; {own} < {node.tasks}; ++{own}, ++{passed})"
+    return [*begin, *waits, "#pragma unroll 1", *block(head, lines), *words.body(node.end)]
+
+
+def rest(words: Words, role: ir.Role) -> list[str]:
+    """Behind a role's last window of several tasks: another team may have one more, and waits for each of its turns."""
+    slides = [node for node in ir.every(role.body) if isinstance(node, ir.Slide) and node.task]
+    if not slides:
+        return []
+    of, names = slides[0].pipeline, words.names
+    passed, all_ = names.of((of, "passed")), words.counter("all")
+    rounds = f"({names.of((of, 'turn'))} + {of.teams - 1}) / {of.teams} * {slides[0].tasks}"
+    head = f"for (const int {all_} = {rounds}; {passed} < {all_}; ++{passed})"
+    return block(head, [_waits_for_turn(words, of, passed), _next_turn(words, of)])
+
+
+def provide(words: Words, node: ir.Provide) -> list[str]:
+    return ["fence_proxy_async();", f"mbarrier_arrive({words.names.of((node.pipeline, 'provided'))});"]
+
+
+def provided(words: Words, node: ir.Provided) -> str:
+    return f"mbarrier_wait({words.names.of((node.pipeline, 'provided'))}, 0);"
 
 
 def _passed(words: Words, of: ir.Pipeline, s: str) -> list[str]:
@@ -183,12 +283,22 @@ def brought(words: Words, node: ir.Brought) -> str:
     return f"mbarrier_wait({names.of((of, 'brings'))} + threadIdx.x / {WARP}, {phase});  // for what is brought"
 
 
-def _waits(words: Words, of: ir.Pipeline) -> list[str]:
-    """For a team's turn, and the newest stage of each group that fills some: it fills its own in order."""
-    names = words.names
-    stage, turn, team, full = (names.of((of, word)) for word in ("stage", "turn", "team", "full"))
-    lines = [f"mbarrier_wait({names.of((of, 'turns'))} + {team}, {turn} / {of.teams} % 2 ^ ({team} == 0));"]
-    for back in range(min(of.fillers, of.window)):
+def _waits_for_turn(words: Words, of: ir.Pipeline, number: str = "") -> str:
+    """A team does, with the number of its turn."""
+    turn, team, turns = (words.names.of((of, word)) for word in ("turn", "team", "turns"))
+    return f"mbarrier_wait({turns} + {team}, {number or f'{turn} / {of.teams}'} % 2 ^ ({team} == 0));"
+
+
+def _next_turn(words: Words, of: ir.Pipeline) -> str:
+    turns, team = (words.names.of((of, word)) for word in ("turns", "team"))
+    return f"mbarrier_arrive({turns} + ({team} + 1) % {of.teams});"
+
+
+def _waits(words: Words, of: ir.Pipeline, newest: int) -> list[str]:
+    """For the newest stage of each group that fills some, which fills its own in order; or for so many."""
+    names, lines = words.names, list[str]()
+    stage, full = (names.of((of, word)) for word in ("stage", "full"))
+    for back in range(newest):
         moved = of.window - 1 - back
         at = f"({stage} + {moved})" if moved else stage
         lines.append(f"mbarrier_wait({full} + {at} % {of.stages}, {at} / {of.stages} % 2);")
@@ -228,9 +338,7 @@ def products(words: Words, node: ir.Products) -> list[str]:
     """All of a batch; the next team's turn is when it is on its way."""
     names = words.names
     of = next((each for each in words.pipelines if each.turns), None)
-    turn = []
-    if of:
-        turn = [f"mbarrier_arrive({names.of((of, 'turns'))} + ({names.of((of, 'team'))} + 1) % {of.teams});"]
+    turn = [_next_turn(words, of)] if of else []
     names.enter()
     body = words.body(node.body)
     names.leave()

@@ -139,7 +139,7 @@ def _of_role(words: Words, role: ir.Role, first: int) -> list[str]:
         elif ir.mentions(role.body, of):
             stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))
             lines.append(f"int {stage} = 0, {phase} = 0;")
-    lines += words.body(role.body)
+    lines += [*words.body(role.body), *sliding.rest(words, role)]
     words.names.leave()
     return lines
 

@@ -33,7 +33,15 @@ from crucible.target.cuda import CUDA_TYPES, block, indented
 from crucible.write import kernel as launch
 from crucible.write.program import contiguous
 
-TYPES = {**CUDA_TYPES, "tf32": "unsigned", "word": "unsigned", "half": "unsigned", "halves": "unsigned"}
+TYPES = {
+    **CUDA_TYPES,
+    "tf32": "unsigned",
+    "word": "unsigned",
+    "half": "unsigned",
+    "halves": "unsigned",
+    "number": "float",
+    "bytes": "unsigned",
+}
 UNIT = 16
 """Bytes by which what lies in a stage is counted."""
 _LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
@@ -49,6 +57,8 @@ class Words:
         self.used: set[Size | Table] = set()
         self.tiles: dict[ir.Shared, str] = {}
         """Tiles of the stage that is at hand, by the pointer to that."""
+        self.counted: set[ir.Fill] = set()
+        """Those whose stages a loop around them counts."""
         self.unrolled: set[Variable] = set()
         """What counts rounds that all stand in the code."""
         for tensor in kernel.tensors:
@@ -93,6 +103,8 @@ class Words:
                 return self.names.of(index)
             case Listed(table=table, at=at):
                 self.used.add(table)
+                if table.in_word:
+                    return f"static_cast<int>({self.names.of(table)} >> {self.index(at, 2)} * 4 & 15)"
                 return f"{self.names.of(table)}[{self.index(at)}]"
             case Grid():
                 return "gridDim.x"
@@ -178,14 +190,11 @@ class Words:
 
     def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
         """A pack in memory, which is aligned."""
-        if isinstance(spot.of, ir.Pointer) and spot.of.is_of_units:
-            begin = spot.at if isinstance(spot, ir.Global) else spot.at[-1]
-            unit = self.index(quotient(begin, UNIT // ir.ITEM_BYTES[spot.dtype]))
-            return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({self.names.of(spot.of)})[{unit}]"
-        if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.of not in self.tiles:
+        if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.tile not in self.tiles:
             base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
             return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
-        at = self._unit(spot) if isinstance(spot, ir.InShared) and not spot.tile.at_launch else self.address(spot)
+        of_stage = isinstance(spot, ir.InShared) and not spot.tile.at_launch and not isinstance(spot.of, ir.Pointer)
+        at = self._unit(spot) if of_stage and isinstance(spot, ir.InShared) else self.address(spot)
         return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
 
     def units(self, spot: ir.Spot, const: str = "") -> str:
@@ -234,13 +243,15 @@ class Words:
         return f"{'const ' * is_read}{type_ or TYPES[of.dtype]}*"
 
     def address(self, spot: ir.Spot) -> str:
+        if isinstance(spot, ir.InShared) and isinstance(spot.of, ir.Pointer) and spot.of.is_of_units:
+            return self.offset(spot.of, quotient(self._flat(spot), UNIT // ir.ITEM_BYTES[spot.dtype]), 2)
         if isinstance(spot, ir.InShared) and spot.tile.at_launch:
             return self.offset(spot.of, self._flat(spot))
         return self.offset(spot.of, spot.at if isinstance(spot, ir.Global) else spot.at[0])
 
-    def offset(self, of: ir.Tensor | ir.Shared | ir.Pointer, at: Index) -> str:
+    def offset(self, of: ir.Tensor | ir.Shared | ir.Pointer, at: Index, level: int = 0) -> str:
         """What lies so much behind."""
-        return self.names.of(of) if value_of(at) == 0 else f"{self.names.of(of)} + {self.index(at)}"
+        return self.names.of(of) if value_of(at) == 0 else f"{self.names.of(of)} + {self.index(at, level)}"
 
     def declared(self, fragment: ir.Fragment) -> tuple[str, str]:
         """Type and name of a fragment that begins here."""

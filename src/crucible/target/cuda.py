@@ -32,6 +32,8 @@ _FROM = {
     ("tf32", "word"): "{}",
     ("word", "tf32"): "rounded(__uint_as_float({}))",
     ("int32", "tf32"): "{}",
+    ("uint8", "bytes"): "{0}.at[0] | {0}.at[1] << 8",
+    ("number", "int32"): "__float_as_int({})",
 }
 AS_WORD = {
     "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "float16": "raw({})",
@@ -76,10 +78,12 @@ STEPS = {"sum": "{0} += {1};", "max": "{0} = max_nan({0}, {1});", "min": "{0} = 
 START = {
     "sum": {
         "float32": "0.0f", "float64": "0.0", "bool": "false", "uint8": "0", "tf32": "0u", "word": "0u", "half": "0u",
+        "halves": "0u", "int32": "0", "number": "0.0f",
     },
     "max": {"float32": "-INFINITY", "float64": "-INFINITY"},
     "min": {"float32": "INFINITY", "float64": "INFINITY"},
     "none": {"int32": "-1"},
+    "all": {"bool": "true"},
 }  # fmt: skip
 """What is in a register before there is a value."""
 

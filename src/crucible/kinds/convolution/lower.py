@@ -8,6 +8,7 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.phases.lower import build_phases
+from crucible.kinds.convolution.pooled.lower import build_pooled
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
@@ -34,9 +35,9 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
     rest = simple[len(results) :]
     reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
     conv = replace(conv, results=results, reductions=reductions)
-    made = _multiplied(conv, tiling, gpu)
     if isinstance(tiling, PooledWalks):  # puts the weight in order itself
-        return made
+        return build_pooled(conv, tiling, gpu).lowered()
+    made = _multiplied(conv, tiling, gpu)
     return replace(made, kernels=(printed(pack(conv, tiling, made.buffers[0])), *made.kernels))
 
 

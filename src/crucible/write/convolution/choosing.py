@@ -1,23 +1,19 @@
-"""What is left of a window of products: which of them decides, and text of the ends of a window."""
+"""What is left of a window of products: which of them decides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from crucible.target.names import MARK
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.windows import CHOICE, Windows
-from crucible.write.cuda import emit, literal
-from crucible.write.expression import Expr, name_of, substitute, tensor
+from crucible.write.expression import tensor
 from crucible.write.pool import Pool, Window
 from crucible.write.program import Operand, Result, contiguous, reads
-from crucible.write.simplify import simplify
 from crucible.write.sinking import LARGEST, SMALLEST, Sunk, sink
 
-END_WORDS = {LARGEST: ("largest", "max_nan"), SMALLEST: ("smallest", "min_nan")}
-"""Their words, and how they are found."""
+END_WORDS, END_KINDS = {LARGEST: "largest", SMALLEST: "smallest"}, {LARGEST: "max", SMALLEST: "min"}
+"""Their words, and the reductions that find them."""
 
 
 @dataclass
@@ -26,7 +22,6 @@ class Choosing:
 
     conv: Convolution
     pool: Windows
-    preamble: list[str] = field(default_factory=list)
 
     @cached_property
     def keeps(self) -> bool:
@@ -64,25 +59,3 @@ class Choosing:
         left = Result("left", "float32", contiguous(self.conv.made_shape), tensor("pooled"))
         found = sink(Pool("sunk", "max", of.out_shape[:2], windows, (product, *shared), self.pool.before, (), left))
         return found if found.inner is LEAF else None
-
-    @property
-    def _mean_of_total(self) -> str:
-        count = self.pool.elements
-        return f"total / {literal(count)}" if count & (count - 1) else f"total * {literal(1 / count)}"
-
-    def _of_ends(self, product: str, way: Sunk, words: Mapping[Expr, str], names: Mapping[str, str]) -> list[str]:
-        """Of what was found at the ends, in `words`."""
-        self.preamble += emit({"both": LARGEST.maximum(SMALLEST).minimum(LARGEST)}, {}).preamble
-        if len(way.ends) == 1:
-            return [f"{product} = {words[way.ends[0]]};"]
-        values = {f"at_{word}": substitute(self.pool.before, {LEAF: end}) for end, word in words.items()}
-        ends = {name_of(end): word for end, word in words.items()}
-        lines = self._emitted(values, {**names, **ends})
-        taken = "(at_smallest > at_largest) | isnan(at_smallest)"
-        return [*lines, f"{product} = {taken} ? smallest : largest;"]
-
-    def _emitted(self, values: Mapping[str, Expr], names: Mapping[str, str]) -> list[str]:
-        simple = simplify(*values.values()).exprs
-        found = emit(dict(zip(values, simple, strict=True)), names, mark=MARK)
-        self.preamble += found.preamble
-        return [*found.statements]

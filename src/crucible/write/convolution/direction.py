@@ -7,14 +7,13 @@ exact, follows the largest of all channels alone.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crucible.target.names import MARK
 from crucible.write.convolution.fused import LEAF, PRODUCT, is_of_row
-from crucible.write.cuda import emit, literal
-from crucible.write.expression import Expr, name_of, substitute, tensor
+from crucible.write.expression import Expr, constant, name_of, parameter, substitute, tensor, where
 from crucible.write.interval import Interval
 from crucible.write.monotone import monotonicity
 from crucible.write.program import Operand, reads
@@ -24,7 +23,6 @@ from crucible.write.sinking import MODERATE, MOST, breaks_between
 LEAST = 1e-18
 """Size of a sign that decides: what is nearer to zero may make zeros of products that differ."""
 MOST_SIGNS = 2
-SIGN_WORDS = tuple(f"sign_{number}" for number in range(MOST_SIGNS))
 
 
 @dataclass(frozen=True)
@@ -42,22 +40,26 @@ class Direction:
         """Whether there are channels where the chain falls."""
         return self.falls or bool(self.signs)
 
-    def lines(self, names: Mapping[str, str]) -> list[str]:
-        """Declares `falls`, and the signs that `decided` reads; `names` are those of what operands hold."""
-        words = SIGN_WORDS[: len(self.signs)]
-        simple = simplify(*self.signs).exprs
-        found = emit(dict(zip(words, simple, strict=True)), names, mark=MARK)
-        negative = [f"({word} < 0.0f)" for word in words]
-        return [
-            *found.statements,
-            f"const bool falls = {' != '.join([*negative, *(['true'] * self.falls)]) or 'false'};",
-        ]
+    @property
+    def falling(self) -> Expr:
+        """The condition that it falls, of one that has signs."""
+        first, *rest = (sign < 0.0 for sign in simplify(*self.signs).exprs)
+        for each in rest:
+            first = (first & ~each) | (~first & each)
+        return ~first if self.falls else first
 
-    def decided(self, names: Mapping[str, str]) -> str:
-        """Whether it is the chain's direction."""
-        tests = [f"fabsf({names[each.name]}) <= {literal(MOST)}" for each in self.of]
-        tests += [f"fabsf({word}) >= {literal(LEAST)}" for word in SIGN_WORDS[: len(self.signs)]]
-        return " && ".join(tests) or "true"
+    @property
+    def toward(self) -> Expr:
+        """What products of a channel are to be multiplied by, so that it rises with them."""
+        return where(self.falling, -1.0, 1.0) if self.signs else constant(-1.0 if self.falls else 1.0)
+
+    @property
+    def moderate(self) -> Expr:
+        """The condition that it has a direction, of one of channels' numbers. A sign's size is that of its negative:
+        nvcc 13.0 makes other code where a number that is one has its size computed once for both tests."""
+        tests = [abs(parameter(each.name, each.dtype)) <= MOST for each in self.of]
+        tests += [abs(-sign) >= LEAST for sign in simplify(*self.signs).exprs]
+        return functools.reduce(Expr.__and__, tests)
 
 
 def direction(before: Expr, operands: Sequence[Operand], *, strict: bool) -> Direction | None:

@@ -180,7 +180,7 @@ class Halo:
             lines.append(f"word.{part} = {text};")
         return lines
 
-    def _test(self, step: str, k: int | str) -> str:
+    def _test(self, step: str, k: int) -> str:
         """Whether a channel and the position are inside of the tensor."""
         channels = self.unit * STEP_UNITS
         if self.of.in_channels % channels or self.tiling.steps % self.tiling.staged:

@@ -36,10 +36,6 @@ class Scene:
         return DIMS[-self.rank :]
 
     @cached_property
-    def half(self) -> bool:
-        return self.conv.source.dtype != "float32"
-
-    @cached_property
     def choosing(self) -> Choosing | None:
         """How products are pooled, if they are."""
         return Choosing(self.conv, self.conv.pool) if self.conv.pool else None

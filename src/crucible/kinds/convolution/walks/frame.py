@@ -58,9 +58,7 @@ class Frame:
         """Of what tensor cores multiply."""
         units = (Number(walks.weight_units), Number(self.unit))
         self.weights = ir.Shared("weights", self.dtype, units, "of a tile of channels", at_launch=True)
-        shape = (walks.words, walks.plane_units // walks.points, walks.points, self.unit)
-        note = "planes of input, of higher words and of lower ones" if walks.exact else "planes of input"
-        self.planes = ir.Shared("planes", self.dtype, tuple(map(Number, shape)), note)
+        self.planes = self._planes()
         self.ring = self._ring()
 
     def _laid(self, tensor: Operand | Result) -> Laid:
@@ -70,6 +68,12 @@ class Frame:
         """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
         elements = self.blocks * self.walks.groups * ROWS
         return tuple(Buffer(f"{each.name}_parts", "float32", elements) for each in self.scene.sums)
+
+    def _planes(self) -> ir.Shared:
+        walks = self.walks
+        shape = (walks.words, walks.plane_units // walks.points, walks.points, self.unit)
+        note = "planes of input, of higher words and of lower ones" if walks.exact else "planes of input"
+        return ir.Shared("planes", self.dtype, tuple(map(Number, shape)), note)
 
     def _ring(self) -> ir.Pipeline:
         walks, (rows, columns) = self.walks, self.walks.plane

@@ -22,17 +22,28 @@ Read: TypeAlias = Callable[[Index, Index], tuple[ir.Global, Condition]]
 class Producing:
     """Their body while it is made."""
 
+    lanes = THREADS
+    """Threads that positions are dealt among."""
+
     def __init__(self, frame: Frame, k: Builder) -> None:
         self.frame, self.k, self.walks = frame, k, frame.walks
-        consumers = self.walks.groups * THREADS
-        thread = Place("thread", self.walks.threads) - consumers
-        self.thread = k.let("thread", thread % THREADS if self.walks.stagers > 1 else thread, "int")
+        self.thread = self._thread()
         self.staged = math.prod(self.walks.staged_plane)
-        self.units = Number(self.walks.steps * STEP_UNITS)
-        rounds = -(-self.staged // THREADS)
-        self.together = max(1, min(rounds, MOST_UNITS // self.units.value))
+        self.units, most = self._units()
+        rounds = -(-self.staged // self.lanes)
+        self.together = max(1, min(rounds, most))
         """Positions of a thread that are on their way at once."""
         self.is_all = self.together == rounds
+
+    def _thread(self) -> Index:
+        """Which of them this is."""
+        thread = Place("thread", self.walks.threads) - self.walks.groups * THREADS
+        return self.k.let("thread", thread % THREADS if self.walks.stagers > 1 else thread, "int")
+
+    def _units(self) -> tuple[Number, int]:
+        """Units of channels of a thread, and the positions for which it has room at once."""
+        units = self.walks.steps * STEP_UNITS
+        return Number(units), MOST_UNITS // units
 
     @property
     def kept(self) -> str:
@@ -59,7 +70,7 @@ class Producing:
             if self.is_all:
                 self._stage(item, t, origin, self.thread)
             else:
-                step = Number(self.together * THREADS)
+                step = Number(self.together * self.lanes)
                 with k.loop("first", self.thread, Number(self.staged), step, "int") as first:
                     self._stage(item, t, origin, first)
 
@@ -70,16 +81,16 @@ class Producing:
         words = ir.Fragment("words", self.kept, shape, True)
         k.add(ir.Declare((words,)))
         with k.unrolled("k", Number(self.together)) as round_:
-            p = k.let("p", first + round_ * THREADS, "int")
+            p = k.let("p", first + round_ * self.lanes, "int")
             self._load(item, t, origin, p, words, round_)
         k.add(ir.Vacant(frame.ring))
         with k.unrolled("k", Number(self.together)) as round_:
-            p = p if self.together == 1 else k.let("p", first + round_ * THREADS, "int")
+            p = p if self.together == 1 else k.let("p", first + round_ * self.lanes, "int")
             with k.when(self._is_there(p)), k.unrolled("u", self.units) as u:
                 self._store(ir.Element(words, (round_, u)), u, p)
 
     def _is_there(self, p: Index) -> Condition:
-        return self.frame.below(p, self.staged, THREADS)
+        return self.frame.below(p, self.staged, self.lanes)
 
     def _load(
         self, item: Item, t: Index, origin: ir.Pointer, p: Index, words: ir.Fragment, round_: Index

@@ -8,7 +8,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, ZERO, Index, Number, Variable
 from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.values import inputs_of
-from crucible.write.convolution.choosing import END_WORDS, Choosing
+from crucible.write.convolution.choosing import END_KINDS, END_WORDS, Choosing
 from crucible.write.convolution.fused import LEAF, PRODUCT
 from crucible.write.expression import Expr, name_of, substitute, tensor
 from crucible.write.simplify import simplify
@@ -18,7 +18,6 @@ Elements = Callable[[Index], ir.Element]
 """A product of the window, by its number."""
 Values = Mapping[str, ir.Element]
 """What operands hold for a channel, by name."""
-KINDS = {"largest": "max", "smallest": "min"}
 
 
 class Choose:
@@ -57,13 +56,13 @@ class Choose:
 
     def _end(self, element: Elements, into: ir.Element, way: Sunk, values: Values) -> None:
         """By the ends of a window; where a sign decides between them, the larger of their values does."""
-        k, ends = self.k, {end: self._value(END_WORDS[end][0]) for end in way.ends}
+        k, ends = self.k, {end: self._value(END_WORDS[end]) for end in way.ends}
         for each in ends.values():
             k.add(ir.Declare((each.of,)), ir.Convert(each, element(ZERO)))
 
         def more(e: Index) -> None:
-            for each in ends.values():
-                k.add(ir.Accumulate(KINDS[each.of.name], each, element(e)))
+            for end, each in ends.items():
+                k.add(ir.Accumulate(END_KINDS[end], each, element(e)))
 
         self._each(more, 1)
         first, *rest = ends.values()
@@ -74,9 +73,9 @@ class Choose:
     def _larger(self, into: ir.Element, smallest: ir.Element, values: Values, way: Sunk) -> None:
         """The smallest product where its value is the larger one."""
         k, best, choice = self.k, self._value("best"), ir.Element(ir.Fragment("choice", "int32"))
-        exprs = {f"at_{END_WORDS[end][0]}": substitute(self.pool.before, {LEAF: end}) for end in way.ends}
+        exprs = {f"at_{END_WORDS[end]}": substitute(self.pool.before, {LEAF: end}) for end in way.ends}
         at = self._computed(exprs, values)
-        largest = at[f"at_{END_WORDS[LARGEST][0]}"]
+        largest = at[f"at_{END_WORDS[LARGEST]}"]
         k.add(ir.Declare((best.of,)), ir.Convert(best, largest))
         k.add(ir.Declare((choice.of,)), ir.Value(choice, ZERO, declares=False))
         other = next(each for each in at.values() if each is not largest)

@@ -168,7 +168,7 @@ class Producing:
         k, walks = self.k, self.walks
         tile, row, b, c = self._piece(p, has_tile=walks.channel_tiles > 1)
         unit = (b * (walks.piece_words // 4) * walks.staged_rows + row) * walks.row_units + c
-        first = (tile * walks.tile_units + unit) * self._of_unit
+        first = tile * walks.tile_units + unit
         if not walks.windows:
             to = ir.Pointer("to", self.frame.planes, first, is_of_units=True)
             k.add(ir.Declare(to))
@@ -176,30 +176,25 @@ class Producing:
             return
         g, body, groups = Variable("g", "int"), list[ir.Node](), walks.windows.groups
         count = len(walks.windows.elements) // groups
-        to = ir.Pointer("to", self.frame.planes, first + g * (count * COLUMNS * self._of_unit), is_of_units=True)
+        to = ir.Pointer("to", self.frame.planes, first + g * (count * COLUMNS), is_of_units=True)
         with k.apart(body):
             number = k.let("first", g * walks.windows.spread.sizes[-1], "int")  # of elements that differ no further
             self._copies(to, count, round_, number)
         k.add(ir.Note("registers do not hold all words at once"))
         k.add(ir.For(g, ZERO, Number(groups), ONE, tuple(body), unrolled=False, together=1, along=(to,)))
 
-    @property
-    def _of_unit(self) -> int:
-        """Elements."""
-        return UNIT // ITEM_BYTES[self.frame.planes.dtype]
-
     def _copies(self, to: ir.Pointer, taps: int, round_: Index, first: Index) -> None:
         """For the first so many taps."""
         k, walks = self.k, self.walks
         for step, half, tap in itertools.product(range(walks.piece_words // 8), (0, 1), range(taps)):
             unit = ir.Fragment("unit", self.frame.held, (Number(WORDS),), packed=True)
-            at = ((step * 2 + half) * walks.half_units + tap * COLUMNS) * self._of_unit
+            at = (step * 2 + half) * walks.half_units + tap * COLUMNS
             with k.scope():
                 k.add(ir.Declare((unit,)))
                 for number in range(WORDS):
                     into = ir.Element(unit, (Number(number),))
                     self._word(into, walks.word(step, half, number), tap, round_, first)
-                k.add(ir.Store(ir.Element(unit), ir.InShared(to, (Number(at),))))
+                k.add(ir.Store(ir.Element(unit), ir.InShared(to, (Number(at), ZERO))))
 
     def _word(self, into: ir.Element, word: int, tap: int, round_: Index, first: Index) -> None:
         """Of a piece, as one tap reads it."""
