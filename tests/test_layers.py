@@ -95,7 +95,7 @@ MIXED = (
     "tuning",
 )
 """Where some modules need torch."""
-WITH_NUMPY = {"evaluate", "meaning", "meaning_pipelines", "tensor_cores", "whereabouts"}
+WITH_NUMPY = {"evaluate", "meaning", "meaning_bulk", "meaning_pipelines", "tensor_cores", "whereabouts"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

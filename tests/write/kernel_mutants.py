@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import nodes as ir
 
-WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Own | ir.Products
+WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Send | ir.Own | ir.Products
 
 
 def changed(
@@ -29,6 +29,8 @@ def changed(
             if isinstance(node, ir.Slide | ir.Deal):
                 parts = {part: walk(getattr(node, part)) for part in ("before", "products", "behind")}
                 node = replace(node, **parts)
+            if isinstance(node, ir.InTurn):
+                node = replace(node, **{part: walk(getattr(node, part)) for part in ("before", "body", "behind")})
             node = replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node
             found.append(replace(node, otherwise=walk(node.otherwise)) if isinstance(node, ir.If) else node)
         return tuple(found)

@@ -19,9 +19,9 @@ class Stuck(RuntimeError):
 
 def fill(run: Places, node: ir.Fill) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.producers * of.fillers):
+    if not comes(run, of.producers * of.fillers):
         return
-    run.active = _in_turn(before, of.producers, ring.filled % of.fillers)
+    run.active = in_turn(before, of.producers, ring.filled % of.fillers)
     if not any(isinstance(each, ir.Vacant) for each in ir.every(node.body)):
         yield from vacant(run, of)
     yield from run.body(node.body)
@@ -37,23 +37,25 @@ def vacant(run: Places, of: ir.Pipeline) -> Waits:
 
 
 def drain(run: Places, node: ir.Drain) -> Waits:
-    ring = run.rings[node.pipeline]
-    if _comes(run, node.pipeline.consumers):
+    ring, before = run.rings[node.pipeline], run.active
+    if comes(run, node.pipeline.consumers):
         while not ring.may_be_drained:
             yield
         run.shared |= ring.stage(ring.drained)
+        run.active = run.condition(node.who)
         yield from run.body(node.body)
+        run.active = before
         ring.leave()
 
 
 def slide(run: Places, node: ir.Slide) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.consumers):
+    if not comes(run, of.consumers):
         return
     count = int(np.max(run.index(node.count)))
     for number in range(count):
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
-        run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
+        run.active = in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
         yield from run.body(node.before)
         yield from _window(run, of)
         yield from run.body(node.products)
@@ -67,7 +69,7 @@ def slide(run: Places, node: ir.Slide) -> Waits:
 def deal(run: Places, node: ir.Deal) -> Waits:
     """Stages are left behind all tasks of their window: that nobody reads them before, the verifier sees."""
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
-    if not _comes(run, of.consumers):
+    if not comes(run, of.consumers):
         return
     teams = (np.cumsum(before, axis=1) - 1) // (of.consumers // of.teams)
     count = int(np.max(run.index(node.count)))
@@ -95,7 +97,7 @@ def _window(run: Places, of: ir.Pipeline) -> Waits:
     run.window = [ring.stage(ring.drained + each) for each in range(of.window)]
 
 
-def _comes(run: Places, threads: int) -> bool:
+def comes(run: Places, threads: int) -> bool:
     """Whether anybody comes to a barrier; fewer than it waits for never leave it."""
     here = int(run.active.sum())
     if here not in (0, threads):
@@ -103,7 +105,7 @@ def _comes(run: Places, threads: int) -> bool:
     return here > 0
 
 
-def _in_turn(active: Array, threads: int, turn: int) -> Array:
+def in_turn(active: Array, threads: int, turn: int) -> Array:
     """Of those that are here one group of so many."""
     return np.asarray(active & ((np.cumsum(active, axis=1) - 1) // threads == turn))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
+from crucible.kernel.bulk import Collect, InTurn, Leave, Send, Stretch
 from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Table, Variable
 from crucible.kernel.places import (
     ITEM_BYTES,
@@ -30,9 +31,10 @@ from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, M
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Fragment", "Global",
-    "Held", "InShared", "LoadMatrix", "LoadTiles", "Matrix", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product",
-    "Products", "Shared", "Slide", "Spot", "Tensor", "Turn", "Turns", "Vacant", "WarpMma",
+    "HELD", "ITEM_BYTES", "AsyncCopy", "Bring", "Brought", "Collect", "Copy", "Deal", "Describe", "Element", "Fragment",
+    "Global", "Held", "InShared", "InTurn", "Leave", "LoadMatrix", "LoadTiles", "Matrix", "MultiplyTiles", "Own",
+    "Pipeline", "Pointer", "Product", "Products", "Send", "Shared", "Slide", "Spot", "Stretch", "Tensor", "Turn",
+    "Turns", "Vacant", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -84,6 +86,8 @@ class If:
     """Whether it is the rest of a loop's round, which others skip: nvcc 13.0 makes other code of that."""
     otherwise: Body = ()
     """What is done where the condition does not hold."""
+    ends: bool = False
+    """Of a rest: whether who skips it once is done with the loop, as no later round has it either."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,8 @@ class Drain:
 
     pipeline: Pipeline
     body: Body
+    who: Condition = ()
+    """Which warpgroups read it; others have no use for it."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +195,9 @@ class Convert:
     guard: Condition = ()
     otherwise: Element | None = None
     """Of the type that the value becomes."""
+    mask: Element | None = None
+    """A word of which all bits are set, or none: those of the value that it has are kept. Nvcc 13.0 makes other code of
+    a guard."""
 
 
 @dataclass(frozen=True)
@@ -311,10 +320,10 @@ class Promote:
 
 @dataclass(frozen=True)
 class Sync:
-    """All threads of the block, or of a warp, come here before one goes on."""
+    """All threads of the block, of a role, of a warpgroup or of a warp come here before one goes on."""
 
     note: str = ""
-    of: Literal["block", "warp"] = "block"
+    of: Literal["block", "role", "team", "warp"] = "block"
 
 
 Node: TypeAlias = (
@@ -322,6 +331,7 @@ Node: TypeAlias = (
     | Fill | Drain | Fence | Load | Store | Convert | Bits
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Vacant | Slide | Deal | Bring | Brought | Copy | Describe | Products | Product
+    | Send | Stretch | Leave | InTurn | Collect
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Sync
 )  # fmt: skip
@@ -366,7 +376,9 @@ def inside(node: Node) -> Body:
         return (*node.body, *node.otherwise)
     if isinstance(node, Slide | Deal):
         return (*node.before, *node.products, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products) else ()
+    if isinstance(node, InTurn):
+        return (*node.before, *node.body, *node.behind)
+    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products) else ()
 
 
 def every(body: Body) -> list[Node]:

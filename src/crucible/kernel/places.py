@@ -15,6 +15,8 @@ from crucible.kernel.index import Index, Known, constant
 ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4}
 """`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
 which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours."""
+WARPGROUP = 128
+"""Threads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +216,10 @@ class Pipeline:
     """Whether each window is of all teams, who are dealt its tasks (see `Deal`); else of one of them."""
     brings: bool = False
     """Whether bulk copies bring each warp of consumers what it reads behind a window (see `Bring`)."""
+    in_bulk: bool = False
+    """Whether bulk copies fill stages (see `Send`): what none of them ever fills is 0."""
+    relays: int = 0
+    """Warpgroups of consumers that have turns behind stages (see `InTurn`)."""
     slack: int = 0
     """Of each unit of sixteen bytes of K the last rows, perhaps all: those of them that nobody stores are 0 from the
     beginning."""
@@ -230,8 +236,8 @@ class Pipeline:
 
     @property
     def barriers(self) -> int:
-        """Each stage is full, or empty; each team has its turn; what each warp is brought has come."""
-        return 2 * self.stages + self.turns + self.brings * self.consumers // WARP
+        """Each stage is full, or empty; each team has its turn, of either kind; what each warp is brought has come."""
+        return 2 * self.stages + self.turns + self.relays + self.brings * self.consumers // WARP
 
     @property
     def offsets(self) -> tuple[int, ...]:

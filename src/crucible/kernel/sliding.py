@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
 from crucible.kernel.places import Element, Fragment, Global, InShared, Matrix, Pipeline, Spot
@@ -113,6 +113,9 @@ class Products:
     into: Fragment
     """[column / 8][2 rows][2 columns] of a thread; several such perhaps."""
     body: Body
+    waits: Literal["each", "all", "later"] = "each"
+    """For several sums one by one, or for all of them at once: nvcc 13.0 makes other code of it. Or they are on their
+    way until the next batch of the same sums is waited for, and who goes on does not touch what they are made of."""
 
 
 @dataclass(frozen=True)

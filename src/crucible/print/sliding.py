@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Literal
 
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print import dealing
+from crucible.print import bulk, dealing
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
@@ -30,13 +31,15 @@ def begin(words: Words, offset: int) -> str:
 
 def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     names, placed = words.names, asked.memory(words.kernel)
+    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
+    if of.in_bulk:
+        return bulk.pipeline(words, of, begin(words, placed.begins[of]), at)
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")
     full, empty = (names.give((of, word), word) for word in ("full", "empty"))
     turns, s = names.give((of, "turns"), "turns") if of.turns else "", words.counter("s")
     threads = {full: of.producers, empty: of.consumers}
     inits = [f"mbarrier_init({each} + {s}, {count});" for each, count in threads.items()]
     begins = block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)
-    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
     offsets = [
         f"{names.give(tile, tile.name)} = {offset // UNIT}" for tile, offset in zip(of.tiles, of.offsets, strict=False)
     ]
@@ -222,7 +225,13 @@ def products(words: Words, node: ir.Products) -> list[str]:
     names.enter()
     body = words.body(node.body)
     names.leave()
-    every = itertools.product(*map(range, node.into.sizes[:-1]))
+    if node.waits == "later":
+        return ["wgmma_fence();", *body, "wgmma_commit();"]
+    every: Iterable[tuple[int, ...]] = itertools.product(*map(range, node.into.sizes[:-1]))
+    if node.waits == "all":
+        every = [()]
+        words.called.pop(sm90.wgmma_wait(node.into.sizes[-1:]))
+        words.called[sm90.wgmma_wait(node.into.sizes)] = None
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
     return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print import sliding
+from crucible.print import bulk, sliding
 from crucible.print.words import TYPES, UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented, unrolled
@@ -74,11 +74,13 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
 def fill(words: Words, node: ir.Fill) -> list[str]:
     if node.pipeline.slides:
         return sliding.fill(words, node)
+    if node.pipeline.in_bulk:
+        return bulk.fill(words, node)
     return _stage(words, node, "empty", "full", " ^ 1")
 
 
 def drain(words: Words, node: ir.Drain) -> list[str]:
-    return _stage(words, node, "full", "empty", "")
+    return bulk.drain(words, node) if node.pipeline.in_bulk else _stage(words, node, "full", "empty", "")
 
 
 def _stage(words: Words, node: ir.Fill | ir.Drain, waits_for: str, tells: str, parity: str) -> list[str]:
@@ -119,6 +121,8 @@ def _indented(words: Words, role: ir.Role, first: int) -> list[str]:
     for of in words.pipelines:
         if ir.mentions(role.body, of) and of.slides:
             lines += sliding.counters(words, of, role, first)
+        elif ir.mentions(role.body, of) and of.in_bulk:
+            lines += bulk.counters(words, of, role)
         elif ir.mentions(role.body, of):
             stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))
             lines.append(f"int {stage} = 0, {phase} = 0;")
