@@ -67,3 +67,5 @@ class Collect:
     value: Fragment
     adds: Condition | None = ()
     """Where they are added to what was there; elsewhere, or nowhere, they take its place."""
+    or_where: Condition = ()
+    """Where they are as well, if there is more to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from crucible.kernel import nodes as ir
-from crucible.kernel.meaning_pipelines import comes, in_turn
+from crucible.kernel.meaning_pipelines import added, comes, in_turn
 from crucible.kernel.places import WARPGROUP
 from crucible.kernel.whereabouts import HANDED, Places, Waits
 
@@ -65,5 +65,5 @@ def turns(run: Places, node: ir.InTurn) -> Waits:
 
 def collect(run: Places, node: ir.Collect) -> None:
     into, at, value = run.registers[node.into.of], run.element(node.into), run.registers[node.value]
-    made = value if node.adds is None else value + np.where(run.holds(node.adds), into[at], 0)
+    made = value if node.adds is None else value + np.where(added(run, node), into[at], 0)
     into[at] = np.where(run.active, made, into[at])

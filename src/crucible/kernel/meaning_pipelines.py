@@ -130,8 +130,14 @@ def product(run: Places, node: ir.Product) -> None:
     else:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
-        made = made + np.where(run.holds(node.adds), before, 0)
+        made = made + np.where(added(run, node), before, 0)
     sums[at] = np.where(run.active, made, before)
+
+
+def added(run: Places, node: ir.Product | ir.Collect) -> Array:
+    """Where sums that were there are added to."""
+    also = run.holds(node.or_where) if node.or_where else np.zeros(run.shape, bool)
+    return np.asarray(run.holds(node.adds or ()) | also)
 
 
 def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:

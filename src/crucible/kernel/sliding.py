@@ -129,3 +129,5 @@ class Product:
     columns: tuple[Matrix, int]
     adds: Condition | None = ()
     """Where the sums that were there are added to; nowhere if there is none."""
+    or_where: Condition = ()
+    """Where they are as well, if there is more to it."""

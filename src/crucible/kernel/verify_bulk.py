@@ -159,6 +159,7 @@ def collect(reader: Reader, node: ir.Collect) -> None:
         reader.say(f"{node.value.name} {node.value.sizes} is collected in {into.of.name} {into.of.sizes}")
     for index, size in zip(into.at, into.of.sizes, strict=False):
         reader.within(index, size, into.of.name, 1)
-    reader.narrowed(node.adds or ())
+    for condition in (node.adds or (), node.or_where):
+        reader.narrowed(condition)
     reader.filled.add(into.of)
     reader.changes(into)

@@ -153,6 +153,8 @@ def products(reader: Reader, node: ir.Products) -> None:
 def product(reader: Reader, node: ir.Product) -> None:
     into = node.into
     reader.known(into.of)
+    for condition in (node.adds or (), node.or_where):
+        reader.narrowed(condition)
     if node.adds == () and into not in reader.begun and into.of not in reader.filled:
         reader.say(f"{into.of.name} is read before anything is in it")
     if len(into.at) != len(into.of.sizes) - 1:

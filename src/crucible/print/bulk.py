@@ -148,9 +148,10 @@ def sync(words: Words, node: ir.Sync) -> list[str]:
     return [f"team_together(threadIdx.x / {WARPGROUP}{f' + {number}' if number else ''});"]
 
 
-def collect(words: Words, node: ir.Collect) -> list[str]:
+def collect(words: Words, node: ir.Collect, added: str) -> list[str]:
+    """`added` are the words for where they are."""
     into, value, i = words.element(node.into), words.names.of(node.value), words.counter("i")
     before = "" if node.adds is None else f"{into}[{i}] + "
     if node.adds:
-        before = f"({words.condition(node.adds)} ? {into}[{i}] : 0.0f) + "
+        before = f"({added} ? {into}[{i}] : 0.0f) + "
     return unrolled(i, str(node.value.elements), [f"{into}[{i}] = {before}{value}[{i}];"])

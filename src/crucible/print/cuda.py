@@ -258,7 +258,7 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Collect) -> list[str]:
-        return bulk.collect(self, node)
+        return bulk.collect(self, node, sliding.added(self, node))
 
     @lines.register
     def _(self, node: ir.Describe) -> list[str]:

@@ -241,9 +241,15 @@ def product(words: Words, node: ir.Product) -> list[str]:
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
     functions = sm90.wgmma(2 * node.into.vector, MULTIPLIED[of], rows)
     words.called |= dict.fromkeys(functions.values())
-    adds = "false" if node.adds is None else words.condition(node.adds) or "true"
+    adds = "false" if node.adds is None else added(words, node) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))
     return [f"{next(iter(functions))}({words.element(node.into)}, {operands}, {adds});"]
+
+
+def added(words: Words, node: ir.Product | ir.Collect) -> str:
+    """Where sums that were there are added to; nothing where they always are."""
+    each = (words.condition(condition) for condition in (node.adds or (), node.or_where))
+    return " || ".join(filter(None, each))
 
 
 def _operand(words: Words, operand: tuple[ir.Matrix, int] | ir.Element) -> str:

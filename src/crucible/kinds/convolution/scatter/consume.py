@@ -8,7 +8,7 @@ from typing import Literal
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Larger, Number, Variable
+from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Variable
 from crucible.kinds.convolution.scatter.add import Adding
 from crucible.kinds.convolution.scatter.frame import Frame, Item
 from crucible.write.convolution.halo import STEP_UNITS
@@ -67,10 +67,10 @@ class Consuming:
         k, division = self.k, self.division
         with self.frame.chunks(k) as chunk, k.drain(self.frame.slots, self.who):
             self._begin(item, row, plane, chunk)
-            later = plane - item.planes[0] if division.inner is not None else ZERO
+            later = (Compare("<", item.planes[0], plane),) if division.inner is not None else ()
             (self._kept if division.exact else self._rounded)(phase, chunk, later)
 
-    def _rounded(self, phase: Index, chunk: Index, later: Index) -> None:
+    def _rounded(self, phase: Index, chunk: Index, later: Condition) -> None:
         """All taps of a chunk, added to what there is: tensor cores begin with the first half while the second comes
         into registers."""
         k, division = self.k, self.division
@@ -87,10 +87,10 @@ class Consuming:
             ):
                 b = self._described(chunk, step)
                 for group, column, begins in self._groups():
-                    adds = _added(step + chunk, ZERO if begins else later)
-                    k.add(ir.Product(self._of_group(phase, group), ir.Element(inputs, (step,)), (b, column), adds))
+                    adds = _added(step + chunk, () if begins else later)
+                    k.add(ir.Product(self._of_group(phase, group), ir.Element(inputs, (step,)), (b, column), *adds))
 
-    def _kept(self, phase: Index, chunk: Index, later: Index) -> None:
+    def _kept(self, phase: Index, chunk: Index, later: Condition) -> None:
         """The same in float32: of a chunk by itself, what is small first, then added to what there is. Tensor cores cut
         something off at each addition: by a model of that P90's gradient is 1.6e-7 off so, 1.7e-6 if added at once."""
         k, division = self.k, self.division
@@ -105,11 +105,10 @@ class Consuming:
                 for number, (of_weight, of_input) in enumerate(PASSES):
                     with k.unrolled("k", Number(division.chunk)) as step:
                         columns = self._described(chunk, step), column + of_weight * division.weight_units
-                        adds = () if number else _added(step, ZERO)
+                        adds = () if number else _added(step, ())
                         rows = ir.Element(parts[of_input], (step,))
-                        k.add(ir.Product(ir.Element(fresh), rows, columns, adds))
-            adds = _added(chunk, ZERO if begins else later)
-            k.add(ir.Collect(self._of_group(phase, group), fresh, adds))
+                        k.add(ir.Product(ir.Element(fresh), rows, columns, *adds))
+            k.add(ir.Collect(self._of_group(phase, group), fresh, *_added(chunk, () if begins else later)))
 
     def _groups(self) -> list[tuple[int, int, bool]]:
         """Of each place of the inner dim: its number, its first column of weights, and whether a row begins it."""
@@ -191,9 +190,8 @@ class Consuming:
         return all(n % 2 == 0 for n in (*strides, division.team_words, *own))
 
 
-def _added(round_: Index, later: Index) -> Condition | None:
+def _added(round_: Index, later: Condition) -> tuple[Condition | None, Condition]:
     """Whether there is something in sums: in a row of inputs from its second round on, or from rows before."""
-    if round_ == ZERO and later == ZERO:
-        return None
-    number = later if round_ == ZERO else round_ if later == ZERO else Larger(round_, later)
-    return (Compare(">=", number, ONE),)
+    if round_ == ZERO:
+        return later or None, ()
+    return (Compare(">=", round_, ONE),), later
