@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import test_scatters
-from conv_harness import TWO, Case
+from conv_harness import TWO, Case, forward
 from kernel_mutants import changed
 from random_scatters import drawn
 from test_walk_meaning import error
@@ -18,7 +18,7 @@ from crucible.kernel.index import ONE, ZERO, Compare, Number, Variable
 from crucible.kernel.meaning import Raced, Stuck
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.scatter.lower import build_scatter
-from crucible.write.convolution.warpgroup.scatter import Scatter
+from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
 from support import NIGHTLY, some
 
 NEAR = 1e-6
@@ -47,6 +47,16 @@ def test_any_division_of_any_shape_means_the_convolution(seed: int, exact: bool)
     kernel = scattering(case)
     assert verify(kernel) == ()
     assert error(case, kernel) < NEAR
+
+
+@pytest.mark.parametrize("kernel", [(5, 5), (3, 8), (4, 7)])
+def test_registers_hold_what_a_division_asks_for(kernel: tuple[int, int]) -> None:
+    """In float32 sums are there twice: of 4 x 7 taps with any inputs there is no room for both."""
+    case = forward("wide_taps", (2, 64, 20, 24), 8, kernel, exact=True)
+    ways = best_scatters(case.correlation, 99, TWO, exact=True)
+    assert bool(ways) == (kernel != (4, 7))
+    for way in ways:
+        assert verify(build_scatter(case.fused, way, TWO).kernels[0]) == ()
 
 
 # what cannot be left out
@@ -106,6 +116,15 @@ def test_sums_that_never_begin_anew_are_seen() -> None:
         return replace(node, adds=())
 
     assert not error(EVERY["exact_bands"], changed(scattering(EVERY["exact_bands"]), ir.Collect, added, -1)) < NEAR
+
+
+@pytest.mark.parametrize("name", ["bands", "exact_bands"])
+def test_sums_of_planes_before_are_added_to(name: str) -> None:
+    def anew(node: ir.Product | ir.Collect) -> ir.Node:
+        return replace(node, or_where=(), adds=node.adds if node.or_where else None)
+
+    kernel = changed(scattering(EVERY[name]), ir.Collect if name == "exact_bands" else ir.Product, anew, -1)
+    assert not error(EVERY[name], kernel) < NEAR
 
 
 def test_a_stage_that_nobody_fills_is_waited_for_forever() -> None:
