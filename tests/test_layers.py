@@ -98,6 +98,7 @@ MIXED = (
 WITH_NUMPY = {
     "evaluate",
     "meaning",
+    "meaning_bulk",
     "meaning_pipelines",
     "meaning_sharing",
     "meaning_windows",

@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import nodes as ir
 
-WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Own | ir.Products | ir.Share | ir.Foresee
+WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Send | ir.Own | ir.Products | ir.Share | ir.Foresee
 
 
 def changed(
@@ -29,6 +29,8 @@ def changed(
             if isinstance(node, ir.Slide | ir.Deal):
                 words = ("begin", "before", "products", "behind", "end")
                 node = replace(node, **{part: walk(getattr(node, part)) for part in words if hasattr(node, part)})
+            if isinstance(node, ir.InTurn):
+                node = replace(node, **{part: walk(getattr(node, part)) for part in ("before", "body", "behind")})
             node = replace(node, body=walk(node.body)) if isinstance(node, WITH_A_BODY) else node
             found.append(replace(node, otherwise=walk(node.otherwise)) if isinstance(node, ir.If) else node)
         return tuple(found)

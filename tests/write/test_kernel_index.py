@@ -27,6 +27,7 @@ from crucible.kernel.index import (
     Table,
     Variable,
     apart,
+    clipped,
     constant,
     lift,
     narrowed,
@@ -131,6 +132,24 @@ def value(index: Index, at: dict[Index, int]) -> int:
     if isinstance(index, Larger):
         return max(value(index.left, at), value(index.right, at))
     return at[index] if index in at else constant(index)
+
+
+@given(indices, st.integers(0, 20))
+@settings(max_examples=100, deadline=None)
+def test_what_is_clipped_is_the_larger_of_two(index: Index, less: int) -> None:
+    """As text says, of which the condition says the same; and it is known to be one of these."""
+    made = clipped(index, less)
+    found = reach(made, {J: TILES}, {})
+    for thread, block, j in itertools.product(range(8), range(3), range(4, 29, 12)):
+        at: dict[Index, int] = {THREAD: thread, BLOCK: block, J: j}
+        right = max(0, value(index, at) - less)
+        assert found.low <= right <= found.high
+        if isinstance(made, Either):
+            holds = value(index, at) >= less
+            assert made.condition == (Compare(">=", index, Number(less)),) and made.is_larger
+            assert value(made.one if holds else made.other, at) == right == max(value(made.one, at), 0)
+        else:
+            assert value(made, at) == right
 
 
 @given(indices)

@@ -18,6 +18,8 @@ from test_pooled_meaning import EVERY as POOLED
 from test_pooled_meaning import pooling
 from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
+from test_scatter_meaning import EVERY as SCATTERS
+from test_scatter_meaning import scattering
 from test_walk_meaning import EVERY as WALKS
 from test_walk_meaning import walking
 from test_warp_meaning import EVERY as WARPS
@@ -102,6 +104,9 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "phases of a plane": lambda: phasing(PHASES["two_dims"]),
     "windows of a pool": lambda: pooling(POOLED["rows"]),
     "rows of windows": lambda: pooling(POOLED["whole"]),
+    "scattered taps": lambda: scattering(SCATTERS["bands"]),
+    "scattered taps of an image": lambda: scattering(SCATTERS["image"]),
+    "scattered taps in float32": lambda: scattering(SCATTERS["exact_bands"]),
 }
 
 
@@ -341,6 +346,76 @@ def half_fed(node: ir.Declare) -> ir.Node:
     what = node.what
     fed = isinstance(what, ir.Pipeline) and what.fed_by
     return replace(node, what=replace(what, fed_by=replace(what.fed_by, consumers=32))) if fed else node
+
+
+def bytes_further(node: ir.Stretch) -> ir.Node:
+    return replace(node, to=replace(node.to, at=(node.to.at[0] + 1,)))
+
+
+def beyond_the_slot(node: ir.Stretch) -> ir.Node:
+    return replace(node, to=replace(node.to, at=(node.to.at[0] + 104,)))
+
+
+def from_the_next_sixteen(node: ir.Stretch) -> ir.Node:
+    return replace(node, source=replace(node.source, at=node.source.at + 4))
+
+
+def of_odd_tensors(node: ir.Stretch) -> ir.Node:
+    return replace(node, source=replace(node.source, of=replace(node.source.tensor, elements=3363)))
+
+
+def with_a_barrier_sent(node: ir.Send) -> ir.Node:
+    return replace(node, body=(*node.body, ir.Sync(of="warp")))
+
+
+def twice(node: Any) -> ir.Node:
+    return ir.Scope((node, node))
+
+
+def left_at_once(node: ir.Drain) -> ir.Node:
+    leaves = tuple(each for each in node.body if isinstance(each, ir.Leave))
+    return replace(node, body=(*leaves, *(each for each in node.body if each not in leaves)))
+
+
+def by_few_lanes(node: Any) -> ir.Node:
+    return replace(node, who=(Compare("<", Place("thread", 384) % 32, Number(5)),))
+
+
+def by_one_warpgroup(node: Any) -> ir.Node:
+    return ir.If((Compare("==", Place("thread", 384) // 128, ZERO),), (node,))
+
+
+def of_three_warpgroups(node: ir.InTurn) -> ir.Node:
+    return replace(node, pipeline=replace(node.pipeline, relays=3))
+
+
+def turns_by_another_number(node: ir.InTurn) -> ir.Node:
+    return replace(node, team=Variable("lane", "int"))
+
+
+def a_turn_within(node: ir.InTurn) -> ir.Node:
+    return replace(node, body=(*node.body, replace(node, body=())))
+
+
+def masked_by_a_float(node: ir.Convert) -> ir.Node:
+    return replace(node, mask=replace(node.mask, of=replace(node.mask.of, dtype="tf32"))) if node.mask else node
+
+
+def waited_for_later(node: ir.Products) -> ir.Node:
+    return replace(node, waits="later")
+
+
+def loaded_while_multiplied(node: ir.For) -> ir.Node:
+    """The first half of the rows once more, behind the products of these."""
+    return replace(node, start=ZERO) if value_of(node.start) == 1 and node.unrolled else node
+
+
+def added_to_nothing(node: ir.Collect) -> ir.Node:
+    return replace(node, adds=())
+
+
+def of_a_half(node: ir.Collect) -> ir.Node:
+    return replace(node, into=replace(node.into, at=()))
 
 
 def brought_twice(node: ir.Slide) -> ir.Node:
@@ -792,6 +867,49 @@ WRONG: dict[str, Change] = {
     "Sync: before the next plane": (
         "a walk along planes", ir.Sync, left_out, 1, "written while others may still be reading it",
     ),
+    "Send: by some": ("scattered taps", ir.Send, by_a_lane, 0, "a bulk copy stands under a condition"),
+    "Send: left out": ("scattered taps", ir.Send, left_out, 0, "0 times bulk copies fill a stage of slots"),
+    "Send: and a barrier": ("scattered taps", ir.Send, with_a_barrier_sent, 0, "Sync stands among bulk copies"),
+    "Send: outside of a stage": ("scattered taps", ir.Fill, outside, 0, "of which no stage is filled by such"),
+    "Stretch: beside the tensor": ("scattered taps", ir.Stretch, from_the_next_sixteen, 0, "x is read or written at"),
+    "Stretch: of an odd tensor": ("scattered taps", ir.Stretch, of_odd_tensors, 0, "in whole sixteens of bytes"),
+    "Stretch: between two sixteens": ("scattered taps", ir.Stretch, bytes_further, 0, "from there are not aligned"),
+    "Stretch: beyond the slot": ("scattered taps", ir.Stretch, beyond_the_slot, 0, "staged is read or written at"),
+    "Leave: twice": ("scattered taps", ir.Leave, twice, 0, "a stage of slots is left 2 times, or not always"),
+    "Leave: before what is read": ("scattered taps", ir.Drain, left_at_once, 0, "by threads who let its stage go"),
+    "Leave: of no stage": ("scattered taps", ir.Drain, lambda node: ir.Scope(node.body), 0, "left by threads that"),
+    "Drain: by lanes of a warpgroup": ("scattered taps", ir.Drain, by_few_lanes, 0, "a product stands under a"),
+    "InTurn: by some": ("scattered taps", ir.InTurn, by_a_lane, 0, "a barrier of slots stands under a condition"),
+    "InTurn: by one warpgroup": ("scattered taps", ir.InTurn, by_one_warpgroup, 0, "a barrier of slots stands under"),
+    "InTurn: by lanes of a warpgroup": (
+        "scattered taps", ir.InTurn, by_few_lanes, 0, "a barrier of a warpgroup stands under a condition",
+    ),
+    "InTurn: of more than come": ("scattered taps", ir.InTurn, of_three_warpgroups, 0, "256 threads have turns behind"),
+    "InTurn: by no number of a warpgroup": (
+        "scattered taps", ir.InTurn, turns_by_another_number, 0, "lane, which is no number of a warpgroup",
+    ),
+    "InTurn: within one": ("scattered taps", ir.InTurn, a_turn_within, 0, "have turns within one"),
+    "Sync: before the first turn": (
+        "scattered taps", ir.Sync, left_out, 0, "rows is touched by who has the turn, and by others: a Sync is missing",
+    ),
+    "Sync: of a role, by one warpgroup": (
+        "scattered taps", ir.Sync, by_one_warpgroup, 0, "a barrier of a role stands under a condition",
+    ),
+    "Sync: of a warpgroup, by some": (
+        "scattered taps", ir.Sync, by_a_lane, 1, "a barrier of a warpgroup stands under a condition",
+    ),
+    "Convert: masked by what is no mask": ("scattered taps", ir.Convert, masked_by_a_float, -1, "masked by tf32"),
+    "Products: that nobody waits for": (
+        "scattered taps of an image", ir.Products, waited_for_later, -1, "nobody waits for sums",
+    ),
+    "Products: of rows that change": (
+        "scattered taps of an image", ir.For, loaded_while_multiplied, -1, "inputs is touched while products are on",
+    ),
+    "Collect: of what is on its way": (
+        "scattered taps in float32", ir.Products, waited_for_later, -1, "fresh is touched while products are on",
+    ),
+    "Collect: to nothing": ("scattered taps in float32", ir.Collect, added_to_nothing, 0, "before anything is in it"),
+    "Collect: to all sums": ("scattered taps in float32", ir.Collect, of_a_half, 0, "is collected in sums"),
     "AsyncCopy: of what is not there": (
         "a weight's gradient", ir.AsyncCopy, of_the_next, 0, "is read or written at 100",
     ),

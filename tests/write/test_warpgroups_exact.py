@@ -30,10 +30,10 @@ from random_walks import drawn
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.target import sm90
 from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.pieces import TF32_WORDS
 from crucible.write.convolution.warpgroup.walk_choice import division
 from crucible.write.convolution.warpgroup.walks import Walks, walk
 from crucible.write.kernel import Kernel, Lowered
@@ -139,7 +139,7 @@ def test_a_word_is_two_of_tf32_to_two_to_the_minus_23_of_it() -> None:
     higher, lower = torch.zeros_like(words), torch.zeros_like(words)
     count, names = words.numel(), ("words", "higher", "lower")
     text, blocks = DIVIDE.replace("COUNT", str(count)), -(-count // 128)
-    kernel = Kernel("divide", text, TF32_WORDS, names[:1], names[1:], (blocks, 1, 1), 128)
+    kernel = Kernel("divide", text, (sm90.TF32_HIGH, sm90.TF32_LOW), names[:1], names[1:], (blocks, 1, 1), 128)
     loaded("divide", [Lowered((kernel,))], [dict.fromkeys(names, "int32")])(0, [words, higher, lower])
     assert not ((higher | lower) & 0x1FFF).any()
     value, above, below = (each.view(torch.float32).double() for each in (words, higher, lower))

@@ -51,21 +51,21 @@ class Builder:
         self.add(*([ir.Let(variable, index)] if ir.mentions(tuple(body), variable) else []), *body)
 
     @contextmanager
-    def unrolled(self, name: str, count: Index) -> Iterator[Index]:
+    def unrolled(self, name: str, count: Index, start: Index = ZERO) -> Iterator[Index]:
         """Rounds that all stand in the code; of a single one no loop."""
-        with self.rounds(name, count, unrolled=True) as index:
+        with self.rounds(name, count, unrolled=True, start=start) as index:
             yield index
 
     @contextmanager
-    def rounds(self, name: str, count: Index, unrolled: bool) -> Iterator[Index]:
-        """So many, counted by an int; of a single one perhaps no loop."""
-        if value_of(count) == 1 and not self._keeps_loops:
-            yield ZERO
+    def rounds(self, name: str, count: Index, unrolled: bool, start: Index = ZERO) -> Iterator[Index]:
+        """So many, or those of them from `start` on, counted by an int; of a single one perhaps no loop."""
+        if value_of(count - start) == 1 and not self._keeps_loops:
+            yield start
             return
         variable = Variable(name, "int")
         with self._inside() as body:
             yield variable
-        self.add(ir.For(variable, ZERO, count, ONE, tuple(body), unrolled))
+        self.add(ir.For(variable, start, count, ONE, tuple(body), unrolled))
 
     @contextmanager
     def several(self, name: str, count: Index) -> Iterator[Index]:
@@ -87,14 +87,15 @@ class Builder:
         self.add(ir.For(variable, start, stop, step, tuple(body), unrolled=False, together=together))
 
     @contextmanager
-    def when(self, condition: Condition, is_rest: bool = False) -> Iterator[None]:
-        """A body under a condition, perhaps the rest of a loop's; as it is where that always holds."""
+    def when(self, condition: Condition, is_rest: bool = False, ends: bool = False) -> Iterator[None]:
+        """A body under a condition, perhaps the rest of a loop's round, or of all its rounds; as it is where that
+        always holds."""
         if not condition:
             yield
             return
         with self._inside() as body:
             yield
-        self.add(ir.If(condition, tuple(body), is_rest))
+        self.add(ir.If(condition, tuple(body), is_rest, ends=ends))
 
     def one_of(self, index: Index, ways: Sequence[ir.Body]) -> None:
         """The way of that number; of the last all the rest."""
@@ -121,13 +122,20 @@ class Builder:
         """A stage, which tensor cores may read."""
         with self._inside() as body:
             yield
-        self.add(ir.Fill(pipeline, (*body, ir.Fence())))
+        self.add(ir.Fill(pipeline, (*body, *(() if pipeline.in_bulk else (ir.Fence(),)))))
 
     @contextmanager
-    def products(self, into: ir.Fragment, *, at_once: bool = False) -> Iterator[None]:
+    def send(self, pipeline: ir.Pipeline) -> Iterator[None]:
+        """Bulk copies to a stage that they fill."""
         with self._inside() as body:
             yield
-        self.add(ir.Products(into, tuple(body), at_once))
+        self.add(ir.Send(pipeline, tuple(body)))
+
+    @contextmanager
+    def products(self, into: ir.Fragment, waits: Literal["each", "all", "later"] = "each") -> Iterator[None]:
+        with self._inside() as body:
+            yield
+        self.add(ir.Products(into, tuple(body), waits))
 
     @contextmanager
     def apart(self, into: list[ir.Node]) -> Iterator[None]:
@@ -137,10 +145,10 @@ class Builder:
         into.extend(body)
 
     @contextmanager
-    def drain(self, pipeline: ir.Pipeline) -> Iterator[None]:
+    def drain(self, pipeline: ir.Pipeline, who: Condition = ()) -> Iterator[None]:
         with self._inside() as body:
             yield
-        self.add(ir.Drain(pipeline, tuple(body)))
+        self.add(ir.Drain(pipeline, tuple(body), who))
 
     @contextmanager
     def role(

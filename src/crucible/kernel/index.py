@@ -156,6 +156,8 @@ class Either(Index):
     condition: Condition
     one: Index
     other: Index
+    is_larger: bool = False
+    """Whether that is the larger of them, as text then says: nvcc 13.0 makes other code of it."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,13 @@ def terms(index: Index, times: int = 1) -> list[Index]:
     if isinstance(index, Binary) and index.sign == "*" and isinstance(index.right, Number):
         return terms(index.left, index.right.value * times)
     return [index * times]
+
+
+def clipped(index: Index, less: int) -> Index:
+    """So much less, but not less than 0; it is known to be one or the other."""
+    if isinstance(index, Number) or not less:
+        return Number(max(0, index.value - less)) if isinstance(index, Number) else index
+    return Either((Compare(">=", index, Number(less)),), index - less, ZERO, is_larger=True)
 
 
 def quotient(index: Index, by: int) -> Index:

@@ -15,6 +15,7 @@ from functools import singledispatchmethod
 import numpy as np
 
 from crucible.gpus import WARP
+from crucible.kernel import meaning_bulk as bulk
 from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import meaning_sharing as sharing
 from crucible.kernel import meaning_windows as windows
@@ -88,8 +89,7 @@ class _Run(Places):
 
     @node.register
     def _(self, node: ir.Sync) -> None:
-        if node.of == "block":
-            self.touched.clear()
+        bulk.sync(self, node)
 
     @node.register
     def _(self, node: ir.Let) -> None:
@@ -114,18 +114,21 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.For) -> Waits:
         before, at = self.active, np.broadcast_to(self.index(node.start), self.shape)
+        around, self.over = self.over, np.zeros(self.shape, bool)
         while True:
-            self.active = before & self.stays & (at < self.index(node.stop))
+            self.active = before & self.stays & ~self.over & (at < self.index(node.stop))
             if not self.active.any():
                 break
             self.variables[node.variable] = at if not node.unrolled else at.flat[0]
             yield from self.body(node.body)
             at = at + self.index(node.step)
-        self.active = before & self.stays
+        self.active, self.over = before & self.stays, around
 
     @node.register
     def _(self, node: ir.If) -> Waits:
         before, holds = self.active, self.holds(node.condition)
+        if node.ends:
+            self.over = self.over | (before & ~holds)
         for who, body in ((holds, node.body), (~holds, node.otherwise)):
             self.active = before & who & self.stays
             if self.active.any():
@@ -207,6 +210,26 @@ class _Run(Places):
         pipelines.brought(self)
 
     @node.register
+    def _(self, node: ir.Send) -> Waits:
+        yield from self.body(node.body)
+
+    @node.register
+    def _(self, node: ir.Stretch) -> None:
+        bulk.stretch(self, node)
+
+    @node.register
+    def _(self, node: ir.Leave) -> None:
+        pass
+
+    @node.register
+    def _(self, node: ir.InTurn) -> Waits:
+        yield from bulk.turns(self, node)
+
+    @node.register
+    def _(self, node: ir.Collect) -> None:
+        bulk.collect(self, node)
+
+    @node.register
     def _(self, node: ir.Describe) -> None:
         pipelines.describe(self, node)
 
@@ -267,7 +290,10 @@ class _Run(Places):
         value = self.registers[node.value.of][self.element(node.value)]
         value = converted(value, node.value.of.dtype, node.into.of.dtype)
         other = self.registers[node.otherwise.of][self.element(node.otherwise)] if node.otherwise else 0
-        self._set(node.into, np.where(self.holds(node.guard), value, other) if node.guard else value, node.declares)
+        kept = self.holds(node.guard) if node.guard else None
+        if node.mask:
+            kept = self.registers[node.mask.of][self.element(node.mask)] == -1
+        self._set(node.into, value if kept is None else np.where(kept, value, other), node.declares)
 
     @node.register
     def _(self, node: ir.Bits) -> None:

@@ -36,7 +36,7 @@ def fill(run: Places, node: ir.Fill) -> Waits:
     of, ring, before = node.pipeline, run.rings[node.pipeline], run.active
     if not comes(run, of.producers * of.fillers):
         return
-    run.active = _in_turn(before, of.producers, ring.filled % of.fillers)
+    run.active = in_turn(before, of.producers, ring.filled % of.fillers)
     if not any(isinstance(each, ir.Vacant) for each in ir.every(node.body)):
         yield from vacant(run, of)
     yield from run.body(node.body)
@@ -52,12 +52,14 @@ def vacant(run: Places, of: ir.Pipeline) -> Waits:
 
 
 def drain(run: Places, node: ir.Drain) -> Waits:
-    ring = run.rings[node.pipeline]
+    ring, before = run.rings[node.pipeline], run.active
     if comes(run, node.pipeline.consumers):
         while not ring.may_be_drained:
             yield
         run.shared |= ring.stage(ring.drained)
+        run.active = run.condition(node.who)
         yield from run.body(node.body)
+        run.active = before
         ring.leave()
 
 
@@ -68,7 +70,7 @@ def slide(run: Places, node: ir.Slide) -> Waits:
     count = int(np.max(run.index(node.count)))
     for number in range(count):
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
-        run.active = _in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
+        run.active = in_turn(before, of.consumers // of.teams, ring.turn % of.teams)
         yield from run.body(node.begin)
         for task in range(node.tasks):
             if node.task:
@@ -123,7 +125,7 @@ def comes(run: Places, threads: int) -> bool:
     return here > 0
 
 
-def _in_turn(active: Array, threads: int, turn: int) -> Array:
+def in_turn(active: Array, threads: int, turn: int) -> Array:
     """Of those that are here one group of so many."""
     return np.asarray(active & ((np.cumsum(active, axis=1) - 1) // threads == turn))
 
@@ -160,8 +162,14 @@ def product(run: Places, node: ir.Product) -> None:
     else:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
-        made = made + np.where(run.holds(node.adds), before, 0)
+        made = made + np.where(added(run, node), before, 0)
     sums[at] = np.where(run.active, made, before)
+
+
+def added(run: Places, node: ir.Product | ir.Collect) -> Array:
+    """Where sums that were there are added to."""
+    also = run.holds(node.or_where) if node.or_where else np.zeros(run.shape, bool)
+    return np.asarray(run.holds(node.adds or ()) | also)
 
 
 def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:

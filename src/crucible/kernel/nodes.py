@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
+from crucible.kernel.bulk import Collect, InTurn, Leave, Send, Stretch
 from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Table, Variable
 from crucible.kernel.places import (
     ITEM_BYTES,
@@ -45,10 +46,11 @@ from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Copy", "Deal", "Describe", "Element", "Exchange",
-    "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "LoadMatrix", "LoadTiles", "Margins",
-    "Matrix", "Meet", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products", "Provide", "Provided",
-    "Share", "Shared", "Slide", "Spot", "Steps", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote", "WarpMma",
+    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Collect", "Copy", "Deal", "Describe", "Element",
+    "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "LoadMatrix",
+    "LoadTiles", "Margins", "Matrix", "Meet", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products",
+    "Provide", "Provided", "Send", "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
+    "Turns", "Vacant", "Vote", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -106,6 +108,8 @@ class If:
     """Whether it is the rest of a loop's round, which others skip: nvcc 13.0 makes other code of that."""
     otherwise: Body = ()
     """What is done where the condition does not hold."""
+    ends: bool = False
+    """Of a rest: whether who skips it once is done with the loop, as no later round has it either."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ class Drain:
 
     pipeline: Pipeline
     body: Body
+    who: Condition = ()
+    """Which warpgroups read it; others have no use for it."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,9 @@ class Convert:
     guard: Condition = ()
     otherwise: Element | None = None
     """Of the type that the value becomes."""
+    mask: Element | None = None
+    """A word of which all bits are set, or none: those of the value that it has are kept. Nvcc 13.0 makes other code of
+    a guard."""
 
 
 @dataclass(frozen=True)
@@ -338,10 +347,10 @@ class Promote:
 
 @dataclass(frozen=True)
 class Sync:
-    """All threads of the block, or of a warp, come here before one goes on."""
+    """All threads of the block, of a role, of a warpgroup or of a warp come here before one goes on."""
 
     note: str = ""
-    of: Literal["block", "warp"] = "block"
+    of: Literal["block", "role", "team", "warp"] = "block"
 
 
 Node: TypeAlias = (
@@ -350,6 +359,7 @@ Node: TypeAlias = (
     | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
+    | Send | Stretch | Leave | InTurn | Collect
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Take | Flip | Vote | Exchange
     | Sync
@@ -397,7 +407,9 @@ def inside(node: Node) -> Body:
         return (*node.begin, *node.before, *node.products, *node.behind, *node.end)
     if isinstance(node, Deal):
         return (*node.before, *node.products, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Own | Products | Share | Foresee) else ()
+    if isinstance(node, InTurn):
+        return (*node.before, *node.body, *node.behind)
+    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee) else ()
 
 
 def every(body: Body) -> list[Node]:

@@ -16,6 +16,8 @@ ITEM_BYTES = {**graph.ITEM_BYTES, "tf32": 4, "word": 4, "half": 2, "halves": 4, 
 """`tf32` is a float32 of which tensor cores lose nothing: ten bits behind the point; a `word` any float32, by its bits,
 which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its bits, `halves` two neighbours; a
 `number` an integer whose bits a float's register holds; `bytes` two neighbours in a register."""
+WARPGROUP = 128
+"""Threads."""
 
 
 def words_of(given: str, wanted: str) -> int:
@@ -240,6 +242,10 @@ class Pipeline:
     """Whether each window is of all teams, who are dealt its tasks (see `Deal`); else of one of them."""
     brings: bool = False
     """Whether bulk copies bring each warp of consumers what it reads behind a window (see `Bring`)."""
+    in_bulk: bool = False
+    """Whether bulk copies fill stages (see `Send`): what none of them ever fills is 0."""
+    relays: int = 0
+    """Warpgroups of consumers that have turns behind stages (see `InTurn`)."""
     slack: int = 0
     """Of each unit of sixteen bytes of K the last rows, perhaps all: those of them that nobody stores are 0 from the
     beginning."""
@@ -267,10 +273,10 @@ class Pipeline:
 
     @property
     def barriers(self) -> int:
-        """Each stage is full, or empty; each team has its turn; what each warp is brought has come, or what all store
-        is there; all are done. Those of what feeds it are behind them."""
-        own = 2 * self.stages + self.turns + self.brings * self.consumers // WARP + self.provides + self.ends
-        return own + (self.fed_by.barriers if self.fed_by else 0)
+        """Each stage is full, or empty; each team has its turn, of either kind; what each warp is brought has come, or
+        what all store is there; all are done. Those of what feeds it are behind them."""
+        own = 2 * self.stages + self.turns + self.relays + self.brings * self.consumers // WARP
+        return own + self.provides + self.ends + (self.fed_by.barriers if self.fed_by else 0)
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -40,6 +40,8 @@ from crucible.kernel.index import (
 Named: TypeAlias = ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix | ir.Steps | Table
 WARPS = "warps"
 """What a condition differs between that all lanes of a warp agree on."""
+TEAMS = "warpgroups"
+"""The same of all threads of a warpgroup."""
 
 
 UNIT = 16
@@ -55,6 +57,8 @@ class Stage:
     node: ir.Fill | ir.Drain | ir.Slide | ir.Deal | ir.Share
     is_vacant: bool = True
     """Whether who read it last are known to be done with it."""
+    is_left: bool = False
+    """Whether who reads it does without it from here on."""
     stored: set[ir.Shared] = field(default_factory=set)
     unfenced: set[ir.Shared] = field(default_factory=set)
     """Stored since the last fence."""
@@ -136,6 +140,13 @@ class Reader:
         """Sums of which a batch of products made some."""
         self.smaller: list[tuple[Index, Index]] = []
         """What is known to be less than what."""
+        self.multiplied: list[tuple[ir.Fragment, Range]] = []
+        """Rows that a batch of products has of registers, and which of these."""
+        self.flying: dict[ir.Fragment, list[tuple[ir.Fragment, Range]]] = {}
+        """Sums of which products are on their way, and the rows of these."""
+        self.has_turn = False
+        self.by_turns: dict[bool, set[ir.Shared]] = {True: set(), False: set()}
+        """What warpgroups touched in their turns, and what beside these, since all of several came together."""
 
     @property
     def ranges(self) -> Ranges:
@@ -455,6 +466,7 @@ class Reader:
 
     def element(self, element: ir.Element, is_read: bool) -> None:
         self.known(element.of)
+        self.at_rest(element, is_read)
         if is_read and element.of not in self.filled:
             self.say(f"{element.of.name} is read before anything is in it")
         if not is_read:
@@ -467,6 +479,13 @@ class Reader:
         if len(element.at) < len(element.of.sizes) - element.of.packed:
             self.say(f"{element.of.name} has {len(element.of.sizes)} dims and is read by {len(element.at)}")
 
+    def at_rest(self, element: ir.Element, is_read: bool) -> None:
+        """Products that are on their way make none of it, nor read what is written."""
+        rows = [each for every in self.flying.values() for each in every if each[0] is element.of and not is_read]
+        at = self.reach(element.at[0]) if rows and element.at else Range(0, 0)
+        if element.of in self.flying or any(at.low <= own.high and own.low <= at.high for _, own in rows):
+            self.say(f"{element.of.name} is touched while products are on their way")
+
     def together(self, what: str) -> None:
         """All threads of the block that are not done come here."""
         for each in self.apart:
@@ -477,10 +496,16 @@ class Reader:
         for each in self.apart[self.parted :]:
             self.say(f"{what} stands {each}")
 
+    def team_together(self, what: str) -> None:
+        """All threads of a warpgroup come here."""
+        for each in self.apart[self.parted :]:
+            if not each.endswith(TEAMS):
+                self.say(f"{what} stands {each}")
+
     def warp_together(self, what: str) -> None:
         """All lanes of a warp come here."""
         for each in self.apart[self.parted :]:
-            if not each.endswith(WARPS):
+            if not each.endswith((WARPS, TEAMS)):
                 self.say(f"{what} stands {each}")
 
     def is_own(self, spot: ir.InShared) -> bool:

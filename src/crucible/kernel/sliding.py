@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
 from crucible.kernel.places import Element, Fragment, Global, InShared, Matrix, Pipeline, Shared, Spot
@@ -137,8 +137,9 @@ class Products:
     into: Fragment
     """[column / 8][2 rows][2 columns] of a thread; several such perhaps."""
     body: Body
-    at_once: bool = False
-    """Whether several are waited for by one instruction: nvcc 13.0 makes other code of that."""
+    waits: Literal["each", "all", "later"] = "each"
+    """For several sums one by one, or for all of them at once: nvcc 13.0 makes other code of it. Or they are on their
+    way until the next batch of the same sums is waited for, and who goes on does not touch what they are made of."""
 
 
 @dataclass(frozen=True)
@@ -152,3 +153,5 @@ class Product:
     columns: tuple[Matrix, int]
     adds: Condition | None = ()
     """Where the sums that were there are added to; nowhere if there is none."""
+    or_where: Condition = ()
+    """Where they are as well, if there is more to it."""

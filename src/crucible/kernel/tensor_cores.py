@@ -17,7 +17,7 @@ WARPS, ROWS, LANES = 4, 8, 4
 
 class Ring:
     """The stages of a pipeline in one block; NaN where nothing was stored, or all have read it, 0 in rows of its slack
-    that nobody ever stored."""
+    that nobody ever stored, and where no bulk copy ever goes."""
 
     def __init__(self, of: Pipeline) -> None:
         self.of = of
@@ -25,6 +25,8 @@ class Ring:
         self.untouched = {tile: np.zeros(held.shape, bool) for tile, held in self.tiles.items()}
         for each in self.untouched.values() if of.slack else ():
             each[..., -of.slack :, :] = True
+        for each in self.untouched.values() if of.in_bulk else ():
+            each[:] = True
         self.filled = self.drained = self.turn = 0
 
     @property

@@ -13,6 +13,7 @@ from functools import singledispatchmethod
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
+from crucible.kernel import verify_bulk as bulk
 from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
@@ -159,7 +160,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.If) -> None:
-        if node.is_rest and node is not self.last:
+        if (node.is_rest or node.ends) and node is not self.last:
             self.say("the rest of a round is skipped where no round ends")
         before, apart = self.filled.copy() if node.otherwise else set(), self.why_apart(node.condition)
         self._where(node.condition, apart, self.round if node.is_rest else self.body, node.body)
@@ -197,7 +198,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Drain) -> None:
-        warpgroups.drain(self, node)
+        bulk.drain(self, node)
 
     @node.register
     def _(self, node: ir.Vacant) -> None:
@@ -259,6 +260,27 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Brought) -> None:
         sliding.brought(self, node)
+
+    @node.register
+    def _(self, node: ir.Send) -> None:
+        bulk.send(self, node)
+
+    @node.register
+    def _(self, node: ir.Stretch) -> None:
+        self.reads(node.source)
+        bulk.stretch(self, node)
+
+    @node.register
+    def _(self, node: ir.Leave) -> None:
+        bulk.leave(self, node)
+
+    @node.register
+    def _(self, node: ir.InTurn) -> None:
+        bulk.in_turn(self, node)
+
+    @node.register
+    def _(self, node: ir.Collect) -> None:
+        bulk.collect(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:
@@ -328,6 +350,7 @@ class _Verifier(Reader):
         warps.touched(self, tile)
         sliding.touched_beside(self, tile)
         if tile.by_one:
+            bulk.touched(self, spot)
             return
         if tile not in self.copies.own and not self.is_own(spot):
             self.not_while(tile, self.written, "read while others may still be writing it")
@@ -361,6 +384,7 @@ class _Verifier(Reader):
         if tile in self.providing:
             self.say(f"{tile.name} is stored behind where it is provided")
         if tile.by_one:
+            bulk.touched(self, spot)
             return
         if not self.is_own(spot):
             self.not_while(tile, self.read, "written while others may still be reading it")
@@ -375,6 +399,10 @@ class _Verifier(Reader):
             self.element(node.otherwise, is_read=True)
             if node.otherwise.of.dtype != node.into.of.dtype:
                 self.say(f"{node.into.of.name} is {node.into.of.dtype}, and {node.otherwise.of.dtype} otherwise")
+        if node.mask:
+            self.element(node.mask, is_read=True)
+            if node.into.of.dtype not in ("tf32", "word") or node.mask.of.dtype != "word" or node.guard:
+                self.say(f"{node.into.of.name} is {node.into.of.dtype}, masked by {node.mask.of.dtype}")
         self.put(node.into, node.declares)
 
     @node.register
@@ -495,10 +523,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Sync) -> None:
-        if node.of == "block":
-            self.together("a barrier")
-        else:
-            self.warp_together("a barrier of a warp")
+        bulk.sync(self, node)
         self.touched = {each: word for each, word in self.touched.items() if word != "Sync"}
         for each in (self.written, self.read):
             each -= {shared for shared in each if node.of == "block" or shared.per_warp}

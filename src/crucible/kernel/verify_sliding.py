@@ -154,7 +154,7 @@ def describe(reader: Reader, node: ir.Describe) -> None:
 
 
 def products(reader: Reader, node: ir.Products) -> None:
-    reader.role_together("a product")
+    reader.team_together("a product")
     columns = 2 * node.into.sizes[-1]
     if columns % CORE_ROWS or columns > MOST_COLUMNS or node.into.dtype != "float32":
         reader.say(f"{node.into.name}: {columns} columns of {node.into.dtype} are none that tensor cores make")
@@ -164,15 +164,22 @@ def products(reader: Reader, node: ir.Products) -> None:
         if isinstance(each, ir.Product) and each.into.of is not node.into:
             reader.say(f"{each.into.of.name} is waited for where {node.into.name} is")
     reader.begun.clear()
+    reader.multiplied.clear()
     reader.body(node.body)
     if len(reader.begun) < math.prod(node.into.sizes[:-1]):
         reader.say(f"{node.into.name}: nobody makes some of its sums")
     reader.filled.add(node.into)
+    if node.waits == "later":
+        reader.flying[node.into] = [*reader.flying.get(node.into, ()), *reader.multiplied]
+    else:
+        reader.flying.pop(node.into, None)
 
 
 def product(reader: Reader, node: ir.Product) -> None:
     into = node.into
     reader.known(into.of)
+    for condition in (node.adds or (), node.or_where):
+        reader.narrowed(condition)
     if node.adds == () and into not in reader.begun and into.of not in reader.filled:
         reader.say(f"{into.of.name} is read before anything is in it")
     if len(into.at) != len(into.of.sizes) - 1:
@@ -187,6 +194,7 @@ def product(reader: Reader, node: ir.Product) -> None:
 
 def _held(reader: Reader, rows: ir.Element, held: str) -> None:
     reader.element(replace(rows, at=(*rows.at, ZERO)), is_read=True)
+    reader.multiplied.append((rows.of, reader.reach(rows.at[0]) if rows.at else Range(0, 0)))
     if rows.of.dtype != held or rows.of.sizes[len(rows.at) :] != (HELD_WORDS,):
         reader.say(f"{rows.of.name}: {rows.of.sizes} of {rows.of.dtype} are no four words of {held} each")
 

@@ -92,6 +92,8 @@ def roles(reader: Reader, node: ir.Roles) -> None:
             reader.role, reader.parted = each, len(reader.apart)
             _registers(reader, each)
             reader.body(each.body)
+            for sums in reader.flying:
+                reader.say(f"nobody waits for {sums.name}")
         reader.role, reader.parted = None, 0
         first += each.threads
 
@@ -143,9 +145,12 @@ def fill(reader: Reader, node: ir.Fill) -> None:
     inner = ir.every(reader.kernel.body)
     read = {tile for each in inner if isinstance(each, ir.Mma) for _, tile in each.terms}
     read |= {each.matrix.of for each in inner if isinstance(each, ir.Describe)}
-    with _stage(reader, node, node.pipeline.producers * node.pipeline.fillers, "fill") as stage:
+    with stage_of(reader, node, node.pipeline.producers * node.pipeline.fillers, "fill") as stage:
         stage.is_vacant = not any(isinstance(each, ir.Vacant) for each in ir.every(node.body))
         reader.body(node.body)
+    sends = sum(isinstance(each, ir.Send) for each in ir.every(node.body))
+    if sends != node.pipeline.in_bulk or sends != sum(isinstance(each, ir.Send) for each in node.body):
+        reader.say(f"{sends} times bulk copies fill a stage of {node.pipeline.name}, or not always")
     for each in node.pipeline.tiles:
         if each not in stage.stored:
             reader.say(f"{each.name} is not stored in a stage of {node.pipeline.name}")
@@ -153,27 +158,8 @@ def fill(reader: Reader, node: ir.Fill) -> None:
             reader.say(f"{each.name} is handed to tensor cores, which may not see it yet: a Fence is missing")
 
 
-def drain(reader: Reader, node: ir.Drain) -> None:
-    if node.pipeline.slides:
-        reader.say(f"a stage of {node.pipeline.name} is drained by all, and windows of it slide from team to team")
-    stage = reader.stage
-    if stage and isinstance(stage.node, ir.Fill) and stage.node.pipeline.fed_by is node.pipeline:
-        come_together(reader, node.pipeline, node.pipeline.consumers, "drain")
-        with reader.inside({}):
-            for each in node.pipeline.tiles:
-                reader.declare(each)
-            stage.fed_by = node.pipeline
-            reader.body(node.body)
-            stage.fed_by = None
-        return
-    if any(each.fed_by is node.pipeline for each in reader.pipelines.values()):
-        reader.say(f"a stage of {node.pipeline.name} is drained where none is filled of it")
-    with _stage(reader, node, node.pipeline.consumers, "drain"):
-        reader.body(node.body)
-
-
 @contextmanager
-def _stage(reader: Reader, node: ir.Fill | ir.Drain, threads: int, word: str) -> Iterator[Stage]:
+def stage_of(reader: Reader, node: ir.Fill | ir.Drain, threads: int, word: str) -> Iterator[Stage]:
     """All threads that its barrier waits for come here, and nobody touches tiles elsewhere."""
     come_together(reader, node.pipeline, threads, word)
     with at_hand(reader, node) as stage:
@@ -215,6 +201,8 @@ def touched(reader: Reader, tile: ir.Shared, *, is_stored: bool) -> None:
             reader.say(f"{tile.name} is stored before who read its stage last are done with it")
         stage.stored.add(tile)
         stage.unfenced.add(tile)
+    elif stage.is_left:
+        reader.say(f"{tile.name} is read by threads who let its stage go")
 
 
 def fence(reader: Reader) -> None:

@@ -26,6 +26,7 @@ from crucible.kernel.index import (
     Smaller,
     Variable,
 )
+from crucible.kernel.places import WARPGROUP
 from crucible.kernel.tensor_cores import Ring
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,6 +41,8 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
     "in": lambda one, limit: (one >= 0) & (one < limit),
 }
 
+HANDED = 64
+"""More than there are warpgroups of a block."""
 Waits: TypeAlias = Iterator[None]
 """A step each time that a thread waits."""
 
@@ -79,6 +82,10 @@ class Places:
         """Which thread touched each number since the last barrier, of arrays where only one may."""
         self.ahead: dict[ir.Steps, Any] = {}
         """Where threads are in steps that are foreseen."""
+        self.of_teams: dict[ir.Shared, Array] = {}
+        """Which warpgroup did since the last barrier of several; HANDED more where its turn is over since."""
+        self.over = np.zeros(self.shape, bool)
+        """The threads that are done with the loop around us."""
         self.own: tuple[ir.Shared, ...] = ()
         """Tiles of which a thread touches what it copied."""
 
@@ -145,7 +152,7 @@ class Places:
             raise OutOfBounds(f"{name}: registers have no address, and threads take different ones")
         return int(found.flat[0])
 
-    def places(self, spot: ir.Spot, who: Array, more: int) -> tuple[Array, Any]:
+    def places(self, spot: ir.Spot, who: Array, more: int | Array) -> tuple[Array, Any]:
         """Memory, and where in it threads are, for the element that lies so much behind."""
         if isinstance(spot, ir.Global):
             memory = self.memory[spot.tensor]
@@ -174,8 +181,12 @@ class Places:
     def _touch(self, tile: ir.Shared, at: tuple[Array, ...], threads: Array) -> None:
         """By one thread each."""
         who = self.touched.setdefault(tile, np.full(self.shared[tile].shape, -1))
-        if ((who[at] >= 0) & (who[at] != threads)).any():
+        teams, own = self.of_teams.setdefault(tile, np.full(who.shape, -1)), threads // WARPGROUP
+        if ((who[at] >= 0) & (who[at] != threads) & (who[at] // WARPGROUP == own)).any():
             raise Raced(f"{tile.name}: two threads touch what is one's alone")
         who[at] = threads
         if (who[at] != threads).any():
             raise Raced(f"{tile.name}: two threads touch what is one's alone, at once")
+        if ((teams[at] >= 0) & (teams[at] % HANDED != own)).any():
+            raise Raced(f"{tile.name}: two warpgroups touch what nobody handed over")
+        teams[at] = own

@@ -23,7 +23,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import dealing, sharing, sliding, warpgroups, warps, windows
+from crucible.print import bulk, dealing, sharing, sliding, warpgroups, warps, windows
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -216,7 +216,8 @@ class _Printer(Words):
     def _(self, node: ir.If) -> list[str]:
         if node.is_rest:
             fails = tuple(replace(each, sign=OPPOSITE[each.sign]) for each in node.condition)
-            return [f"if ({self.condition(fails, ' || ')}) continue;", *self.body(node.body)]
+            word = "break" if node.ends else "continue"
+            return [f"if ({self.condition(fails, ' || ')}) {word};", *self.body(node.body)]
         head = f"if ({self.condition(node.condition)})"
         self.names.enter()
         lines = self.inside(head, node.body)
@@ -296,6 +297,26 @@ class _Printer(Words):
         return [sliding.brought(self, node)]
 
     @lines.register
+    def _(self, node: ir.Send) -> list[str]:
+        return bulk.send(self, node)
+
+    @lines.register
+    def _(self, node: ir.Stretch) -> list[str]:
+        return bulk.stretch(self, node)
+
+    @lines.register
+    def _(self, node: ir.Leave) -> list[str]:
+        return bulk.leave(self, node.pipeline)
+
+    @lines.register
+    def _(self, node: ir.InTurn) -> list[str]:
+        return bulk.in_turn(self, node)
+
+    @lines.register
+    def _(self, node: ir.Collect) -> list[str]:
+        return bulk.collect(self, node, sliding.added(self, node))
+
+    @lines.register
     def _(self, node: ir.Describe) -> list[str]:
         return sliding.describe(self, node)
 
@@ -372,7 +393,9 @@ class _Printer(Words):
     def _(self, node: ir.Convert) -> list[str]:
         dtype = node.into.of.dtype
         value = converted(self.element(node.value), node.value.of.dtype, dtype)
-        if node.otherwise:
+        if node.mask:
+            value = f"{value} & {self.element(node.mask)}"
+        elif node.otherwise:
             value = f"{self.condition(node.guard)} ? {value} : {self.element(node.otherwise)}"
         else:
             value = self._guarded(value, node.guard, node.into)
@@ -469,6 +492,8 @@ class _Printer(Words):
 
     @lines.register
     def _(self, node: ir.Sync) -> list[str]:
+        if node.of in ("role", "team"):
+            return bulk.sync(self, node)
         call = "__syncthreads" if node.of == "block" else "__syncwarp"
         return [f"{call}();{f'  // {node.note}' if node.note else ''}"]
 

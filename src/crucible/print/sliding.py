@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Literal
 
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Index, Number, Variable, lift
-from crucible.print import dealing, sharing
+from crucible.print import bulk, dealing, sharing
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
@@ -31,13 +32,15 @@ def begin(words: Words, offset: int) -> str:
 
 def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     names, placed = words.names, asked.memory(words.kernel)
+    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
+    if of.in_bulk:
+        return bulk.pipeline(words, of, begin(words, placed.begins[of]), at)
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")
     full, empty = (names.give((of, word), word) for word in ("full", "empty"))
     turns, s = names.give((of, "turns"), "turns") if of.turns else "", words.counter("s")
     threads = {full: of.producers, empty: of.consumers}
     inits = [f"mbarrier_init({each} + {s}, {count});" for each, count in threads.items()]
     begins = block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)
-    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
     offsets = [
         f"{names.give(tile, tile.name)} = {offset // UNIT}" for tile, offset in zip(of.tiles, of.offsets, strict=False)
     ]
@@ -342,10 +345,13 @@ def products(words: Words, node: ir.Products) -> list[str]:
     names.enter()
     body = words.body(node.body)
     names.leave()
-    if node.at_once:
-        words.called |= dict.fromkeys([sm90.wgmma_wait(node.into.sizes)])
-        return ["wgmma_fence();", *body, "wgmma_commit();", *turn, f"wgmma_wait({names.of(node.into)});"]
-    every = itertools.product(*map(range, node.into.sizes[:-1]))
+    if node.waits == "later":
+        return ["wgmma_fence();", *body, "wgmma_commit();"]
+    every: Iterable[tuple[int, ...]] = itertools.product(*map(range, node.into.sizes[:-1]))
+    if node.waits == "all":
+        every = [()]
+        words.called.pop(sm90.wgmma_wait(node.into.sizes[-1:]), None)
+        words.called[sm90.wgmma_wait(node.into.sizes)] = None
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
     return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 
@@ -355,9 +361,15 @@ def product(words: Words, node: ir.Product) -> list[str]:
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
     functions = sm90.wgmma(2 * node.into.vector, MULTIPLIED[of], rows)
     words.called |= dict.fromkeys(functions.values())
-    adds = "false" if node.adds is None else words.condition(node.adds) or "true"
+    adds = "false" if node.adds is None else added(words, node) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))
     return [f"{next(iter(functions))}({words.element(node.into)}, {operands}, {adds});"]
+
+
+def added(words: Words, node: ir.Product | ir.Collect) -> str:
+    """Where sums that were there are added to; nothing where they always are."""
+    each = (words.condition(condition) for condition in (node.adds or (), node.or_where))
+    return " || ".join(filter(None, each))
 
 
 def _operand(words: Words, operand: tuple[ir.Matrix, int] | ir.Element) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
-from crucible.print import sharing, sliding
+from crucible.print import bulk, sharing, sliding
 from crucible.print.words import TYPES, UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented, unrolled
@@ -74,6 +74,8 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
 def fill(words: Words, node: ir.Fill) -> list[str]:
     if node.pipeline.slides:
         return sliding.fill(words, node)
+    if node.pipeline.in_bulk:
+        return bulk.fill(words, node)
     return _stage(words, node, "empty", "full", " ^ 1")
 
 
@@ -81,7 +83,7 @@ def drain(words: Words, node: ir.Drain) -> list[str]:
     feeds = next((each for each in words.pipelines if each.fed_by is node.pipeline), None)
     if feeds:
         return sharing.drain(words, node, feeds)
-    return _stage(words, node, "full", "empty", "")
+    return bulk.drain(words, node) if node.pipeline.in_bulk else _stage(words, node, "full", "empty", "")
 
 
 def _stage(words: Words, node: ir.Fill | ir.Drain, waits_for: str, tells: str, parity: str) -> list[str]:
@@ -136,6 +138,8 @@ def _of_role(words: Words, role: ir.Role, first: int) -> list[str]:
             continue  # by the number of what it feeds, or of a copy
         if ir.mentions(role.body, of) and of.slides:
             lines += sliding.counters(words, of, role, first)
+        elif ir.mentions(role.body, of) and of.in_bulk:
+            lines += bulk.counters(words, of, role)
         elif ir.mentions(role.body, of):
             stage, phase = (words.names.give((of, word), word) for word in ("stage", "phase"))
             lines.append(f"int {stage} = 0, {phase} = 0;")

@@ -59,6 +59,10 @@ class Words:
         """Tiles of the stage that is at hand, by the pointer to that."""
         self.counted: set[ir.Fill] = set()
         """Those whose stages a loop around them counts."""
+        self.stages: dict[ir.Tensor | ir.Shared | ir.Pointer, str] = {}
+        """Tiles of stages that bulk copies fill, by where the one that is at hand begins."""
+        self.bytes_sent = ""
+        """Where bytes of copies are added up, while text goes over them for that."""
         self.unrolled: set[Variable] = set()
         """What counts rounds that all stand in the code."""
         for tensor in kernel.tensors:
@@ -120,6 +124,8 @@ class Words:
             case Smaller(left=left, right=right) | Larger(left=left, right=right):
                 one, other = self.index(left, 1), self.index(right, 1)
                 words, own = f"{one} {'<' if isinstance(index, Smaller) else '>'} {other} ? {one} : {other}", 0
+            case Either(one=left, other=right, is_larger=True):
+                words, own = f"max({self.index(left)}, {self.index(right)})", 3
             case Either(condition=condition, one=left, other=right) if condition == (Compare(">=", left, right),):
                 return self.index(Larger(left, right), level)
             case Either(condition=condition, one=left, other=right):
@@ -181,6 +187,8 @@ class Words:
             base = f"{self.tiles[tile]} + {self.names.of(tile)}"
             place = self.index(self._word(spot), 1)
             return f"reinterpret_cast<{TYPES[tile.dtype]}*>({base})[{place}]"
+        if isinstance(spot, ir.InShared) and spot.tile in self.stages:
+            return f"*({self.address(spot)})"
         if isinstance(spot, ir.InShared) and spot.halved:
             return f"reinterpret_cast<unsigned short*>({self.names.of(spot.of)})[{self.index(spot.at[0])}]"
         if isinstance(spot, ir.InShared) and spot.tile.at_launch:
@@ -190,10 +198,11 @@ class Words:
 
     def pack(self, spot: ir.Spot, dtype: str, vector: int, const: str = "") -> str:
         """A pack in memory, which is aligned."""
-        if isinstance(spot, ir.InShared) and not spot.tile.at_launch and spot.tile not in self.tiles:
+        is_apart = isinstance(spot, ir.InShared) and spot.tile not in self.tiles and spot.tile not in self.stages
+        if isinstance(spot, ir.InShared) and not spot.tile.at_launch and is_apart:
             base, place = self.names.of(spot.of), self.index(quotient(spot.at[-1], vector))
             return f"reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({base})[{place}]"
-        of_stage = isinstance(spot, ir.InShared) and not spot.tile.at_launch and not isinstance(spot.of, ir.Pointer)
+        of_stage = isinstance(spot, ir.InShared) and spot.of in self.tiles and not spot.tile.at_launch
         at = self._unit(spot) if of_stage and isinstance(spot, ir.InShared) else self.address(spot)
         return f"*reinterpret_cast<{const}Pack<{TYPES[dtype]}, {vector}>*>({at})"
 
@@ -251,7 +260,8 @@ class Words:
 
     def offset(self, of: ir.Tensor | ir.Shared | ir.Pointer, at: Index, level: int = 0) -> str:
         """What lies so much behind."""
-        return self.names.of(of) if value_of(at) == 0 else f"{self.names.of(of)} + {self.index(at, level)}"
+        begin = self.stages.get(of) or self.names.of(of)
+        return begin if value_of(at) == 0 else f"{begin} + {self.index(at, level)}"
 
     def declared(self, fragment: ir.Fragment) -> tuple[str, str]:
         """Type and name of a fragment that begins here."""

@@ -92,6 +92,15 @@ WGMMA_COMMIT = """\
 __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }"""
+TOGETHER = """\
+template <int number, int threads>
+__device__ __forceinline__ void together() {  // when all of so many threads are here
+    asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
+}"""
+TEAM_TOGETHER = """\
+__device__ __forceinline__ void team_together(int team) {  // all of a warpgroup
+    asm volatile("bar.sync %0, 128;" :: "r"(team + 1) : "memory");
+}"""
 HELPERS = {
     "address": ADDRESS,
     "mbarrier_init": MBARRIER_INIT,
@@ -110,6 +119,8 @@ HELPERS = {
     "make_smem_desc": MAKE_SMEM_DESC,
     "wgmma_fence": WGMMA_FENCE,
     "wgmma_commit": WGMMA_COMMIT,
+    "together": TOGETHER,
+    "team_together": TEAM_TOGETHER,
 }
 """By the word that calls for them, each behind those that it calls."""
 
@@ -146,39 +157,31 @@ def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] 
         *[f'                 "{line}"' for line in sums],
         f'                 ", {where}, %{last + 1}, adds, 1, 1{majors};\\n"',
         '                 "}"',
-        *_operands(count),
+        *_operands((count,)),
         *registers,
         "}",
     ]
-    wait = [
-        f"__device__ __forceinline__ void wgmma_wait(float (&sums)[{count}]) {{  // which are there behind it",
-        '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
-        *_operands(count),
-        '                 :: "memory");',
-        "}",
-    ]
-    return {name: "\n".join(multiply), "wgmma_wait": "\n".join(wait)}
+    return {name: "\n".join(multiply), "wgmma_wait": wgmma_wait((count,))}
 
 
 def wgmma_wait(sizes: Sequence[int]) -> str:
-    """The function that waits until all of several sums are there."""
-    each = ["".join(f"[{n}]" for n in at) for at in itertools.product(*map(range, sizes))]
-    shape = "".join(f"[{n}]" for n in sizes)
+    """The function that waits for all products of sums of these sizes."""
     wait = [
-        f"__device__ __forceinline__ void wgmma_wait(float (&sums){shape}) {{  // which are there behind it",
+        f"__device__ __forceinline__ void wgmma_wait(float (&sums){_places(sizes)}) {{  // which are there behind it",
         '    asm volatile("wgmma.wait_group.sync.aligned 0;"',
-        *_named(each),
+        *_operands(sizes),
         '                 :: "memory");',
         "}",
     ]
     return "\n".join(wait)
 
 
-def _operands(count: int) -> list[str]:
+def _places(at: Sequence[int]) -> str:
+    return "".join(f"[{each}]" for each in at)
+
+
+def _operands(sizes: Sequence[int]) -> list[str]:
     """Sums that are read and written."""
-    return _named([f"[{i}]" for i in range(count)])
-
-
-def _named(each: Sequence[str]) -> list[str]:
-    lines = textwrap.wrap(", ".join(f'"+f"(sums{one})' for one in each), 100)
+    every = itertools.product(*map(range, sizes))
+    lines = textwrap.wrap(", ".join(f'"+f"(sums{_places(at)})' for at in every), 100)
     return [f"                 {' ' if i else ':'} {line}" for i, line in enumerate(lines)]

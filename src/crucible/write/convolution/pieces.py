@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from crucible.target.cuda import INCLUDES
 from crucible.target.sm80 import RAW, ROUNDED
 
-BITS = """\
-__device__ __forceinline__ unsigned bits(float value) {
-    return __float_as_uint(value);
-}"""
-
 
 @dataclass(frozen=True)
 class Words:
@@ -27,7 +22,7 @@ class Words:
 
 WORDS = {
     "tf32": Words("rounded", (ROUNDED,), "TF32 (rounded to nearest)"),
-    "fp32": Words("bits", (ROUNDED, BITS), "fp32 as three products of TF32"),
+    "fp32": Words("", (), "fp32 as three products of TF32"),  # kernels of the IR alone
     "fp16": Words("raw", (INCLUDES["float16"], RAW), "fp16"),
     "bf16": Words("raw", (INCLUDES["bfloat16"], RAW), "bf16"),
 }

@@ -148,7 +148,7 @@ class Consuming:
         columns = [ir.Matrix(f"b_{number}", self.frame.planes, walks.half_units) for number in range(walks.outer)]
         for number, matrix in enumerate(columns):
             self._describe(matrix, number, first)
-        with k.products(self.sums, at_once=True):
+        with k.products(self.sums, "all"):
             for row in range(walks.step_rows):
                 for depth in range(walks.depths_a_row):
                     self._products(row, depth, columns)

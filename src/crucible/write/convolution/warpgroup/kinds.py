@@ -20,7 +20,6 @@ from crucible.write.convolution.warpgroup.phases import (
 )
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, pool_division, work_of
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
-from crucible.write.convolution.warpgroup.scatter_lower import lower_scatter
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream_division
 from crucible.write.convolution.warpgroup.stream_lower import lower_streams
 from crucible.write.convolution.warpgroup.streams import Streams
@@ -84,7 +83,7 @@ def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
 KINDS = (
     Kind(PooledWalks, pool_division, _pooled_walks, None),
     Kind(PhaseWalks, phase_division, _phase_walks, None),
-    Kind(Scatter, scattered, _scatters, lower_scatter),
+    Kind(Scatter, scattered, _scatters, None),
     Kind(Streams, stream_division, _streams, lower_streams),
     Kind(Walks, division, best_divisions_of, None),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crucible.write.convolution.pieces import BITS, WORDS
-from crucible.write.convolution.warpgroup.pieces import TF32_WORDS
+from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
@@ -11,9 +10,7 @@ from crucible.write.kernel import Buffer
 
 
 def conversions(math: str) -> tuple[str, ...]:
-    """What texts call; of float32 kept exact, how it is divided in two."""
-    if math == "fp32":
-        return BITS, *TF32_WORDS
+    """What texts call."""
     return WORDS[math].preamble
 
 

@@ -10,7 +10,6 @@ from crucible.target import sm90
 BARRIERS = (sm90.ADDRESS, sm90.MBARRIER_INIT, sm90.MBARRIER_ARRIVE, sm90.MBARRIER_WAIT, sm90.FENCE_PROXY_ASYNC)
 BEGIN = (sm90.WGMMA_FENCE, sm90.WGMMA_COMMIT)
 REGISTERS = (sm90.HELPERS["setmaxnreg_inc"], sm90.HELPERS["setmaxnreg_dec"])
-TF32_WORDS = (sm90.TF32_HIGH, sm90.TF32_LOW)
 DESCRIBE_APART = """\
 // A matrix in shared memory: eights of rows of 16 bytes, `eight` x 16 bytes apart; what follows in a row is `unit` x 16
 // further.
@@ -27,14 +26,6 @@ COPY_IN = (sm90.MBARRIER_EXPECT_TX, sm90.BULK_COPY)
 FETCH = """\
 __device__ __forceinline__ void fetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
-}"""
-TOGETHER = """\
-template <int number, int threads>
-__device__ __forceinline__ void together() {  // when all of so many threads are here
-    asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
-}
-__device__ __forceinline__ void team_together(int team) {  // all of a warpgroup
-    asm volatile("bar.sync %0, 128;" :: "r"(team + 1) : "memory");
 }"""
 _TYPES = {"tf32": ("tf32", 8, ""), "fp16": ("f16", 16, ", 0, 0"), "bf16": ("bf16", 16, ", 0, 0")}
 """Of a way of multiplying: PTX's type, K, and that both operands are K-major where it is to be said."""
