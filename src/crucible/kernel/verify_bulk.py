@@ -69,7 +69,8 @@ def _is_of_teams(reader: Reader, index: Index) -> bool:
     if not reader.differs(index):
         return True
     if isinstance(index, Binary) and index.sign == "/" and isinstance(index.left, Place):
-        return reader.reach(index.right).low % WARPGROUP == 0
+        by = reader.reach(index.right)
+        return by.low == by.high and by.low % WARPGROUP == 0
     if isinstance(index, Binary | Smaller | Larger):
         return _is_of_teams(reader, index.left) and _is_of_teams(reader, index.right)
     return index in reader.definitions and _is_of_teams(reader, reader.definitions[index])
