@@ -68,11 +68,11 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
 
 
 def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int) -> bool:
-    """Whether walks along planes are worth an estimate. Of 64 channels of a half type in two dims all eight that were
-    measured take 2.1 to 6.7 times theirs, and 2.1 to 6.7 ms where tiles by warps and streams take 0.8 to 1.5 (64 x 256
-    x 256, 3x3, H100, with a chain and without); of 8 and 16, and of 32 in three dims, they take 1.0 to 1.5 times the
-    estimate. What takes the time is not known: loads of two bytes each, of rows that begin anywhere. One dim is taken
-    by likeness."""
+    """Whether walks along planes are worth an estimate. Of 64 channels of a half type in two dims all twelve that were
+    raced take 1.9 to 6.0 times theirs: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or
+    streams take 0.8, 1.05 and 1.7 (64 x 256 x 256, 3x3, H100); of 8 in two dims a task took 2.0 times the estimate, of
+    32 in three 1.5. What takes the time is not known: loads of two bytes each, of rows that begin anywhere. One dim is
+    taken by likeness."""
     return item_bytes > 2 or dims > 2 or channels <= m.choices.most_walked_halves
 
 
