@@ -7,11 +7,12 @@ import numpy as np
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index
+from crucible.kernel.places import WARPGROUP
 from crucible.kernel.tensor_cores import Ring, halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
-WARPGROUP, ROWS, UNITS, UNIT = 128, 64, 2, 16
-"""Threads; rows of a product, its sixteens of bytes of K, and these."""
+ROWS, UNITS, UNIT = 64, 2, 16
+"""Rows of a product, its sixteens of bytes of K, and these."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """What words of two are multiplied by."""
 

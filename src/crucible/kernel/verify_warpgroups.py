@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index, Place, Range
 from crucible.kernel.memory import memory
+from crucible.kernel.places import WARPGROUP
 from crucible.kernel.reader import Reader, Stage
 
-WARP, WARPGROUP, REGISTERS = 32, 128, 64 * 1024
-"""Threads of a warp, and of a warpgroup; registers of a multiprocessor."""
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
 FEWEST_REGISTERS, REGISTERS_AT_ONCE = 24, 8
 MOST_STAGES_BYTES = 227 * 1024
 """Of shared memory that a block may ask for."""
