@@ -45,8 +45,10 @@ def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     reference = Reference(task.source, str(task.path), task.sizes, mode=task.mode, seed=0, device=torch.device("cpu"))
     plan = fuse(trace(reference.model, reference.inputs(0)), tf32=True, gpu=H200)
     asked = {each.name: each for each in questions(plan) if isinstance(each, Multiplying)}
-    assert set(MEASURED[module]) <= set(asked)
-    for name in set(MEASURED[module]) - NOT_TIMED:
+    kept = {name for name in MEASURED[module] if name.endswith("_again") and name not in asked}
+    assert all(f"{name.removesuffix('_again')}_keeping" in asked for name in kept)  # not computed again any more
+    assert set(MEASURED[module]) - kept <= set(asked)
+    for name in set(MEASURED[module]) - NOT_TIMED - kept:
         taken, measured = words(ways(asked[name], H200, 1)[0]), MEASURED[module][name]
         assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)
 
@@ -70,7 +72,8 @@ def test_of_64_channels_of_a_half_type_no_walk_is_taken(name: str) -> None:
     module = Chained(one["kind"]).to(dtype).requires_grad_(False)
     with torch.device("meta"):
         x = torch.empty(one["input"], dtype=dtype)
-    asked = [each for each in questions(fuse(trace(module.to("meta"), [x]), gpu=H200)) if isinstance(each, Multiplying)]
+    plan = fuse(trace(module.to("meta"), [x]), gpu=H200)
+    forward = next(each for each in questions(plan) if each.name.endswith("_kernel"))
     ms = {way: each["ms"] for way, each in one["tried"].items()}
-    taken = words(ways(asked[0], H200, 1)[0])
+    taken = words(ways(forward, H200, 1)[0])
     assert ms[taken] <= SLOWEST_OF_64 * min(ms.values()), (taken, ms)

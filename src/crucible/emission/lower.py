@@ -53,7 +53,7 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
 
 
 def _keeping(step: Fused, conv: Convolution) -> Convolution:
-    further = kept(conv, step.wanted, f"grad_{step.result}")
+    further = (each for each in kept(conv, step.wanted, f"grad_{step.result}") if each.name in step.saved)
     return replace(conv, name=f"{conv.name}_keeping", results=(*conv.results, *further))
 
 
@@ -76,7 +76,7 @@ def _in_steps(step: Fused, gpu: Gpu) -> Backward:
     compute, upstream = step.compute, f"grad_{step.result}"
     assert not isinstance(compute, Program)
     if isinstance(compute, Convolution):
-        found = lower_convolution_backward(compute, step.wanted, upstream, gpu)
+        found = lower_convolution_backward(compute, step.wanted, upstream, gpu, step.saved)
     elif isinstance(compute, ReducingConvolution):
         found = lower_reducing_backward(compute, step.wanted, upstream, gpu)
     elif isinstance(compute, Product):

@@ -25,7 +25,8 @@ def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:
     """The step with what the gradients of its `wanted` operands need of it; `types` are those of tensors in memory."""
     compute, wanted, upstream = step.compute, step.wanted, f"grad_{step.result}"
     if isinstance(compute, Convolution):
-        return replace(step, saved={r.name: flat(compute, r) for r in kept(compute, wanted, upstream)})
+        has_to = kept(compute, wanted, upstream) if compute.pool else ()  # what else it may keep: `keeping`
+        return replace(step, saved={r.name: flat(compute, r) for r in has_to})
     if isinstance(compute, ReducingConvolution):
         compute, notes = compute.differentiable(wanted)
         further = {r.name: flat(compute.program, r) for r in compute.program.results[1:]}

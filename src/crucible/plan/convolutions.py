@@ -56,7 +56,7 @@ def convolved_again(plan: Plan) -> frozenset[str]:
     found = set()
     for operation in plan.graph.operations:
         covers = [step.covers for step in steps if operation.name in step.covers]
-        if len(covers) > 1 and is_ours(operation, plan.graph, ROUNDING, machine_of(plan.gpu)):
+        if len(covers) > 1 and is_ours(operation, plan.graph, ROUNDING, plan.gpu):
             shared = frozenset(covers[0]).intersection(*covers[1:])
             found.add([each.name for each in plan.graph.operations if each.name in shared][-1])
     return frozenset(found)

@@ -9,7 +9,20 @@ from dataclasses import replace
 
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
-from crucible.plan import along, bases, convolutions, forks, layouts, matrix, reducing, rules, taken, uses, within
+from crucible.plan import (
+    along,
+    bases,
+    convolutions,
+    forks,
+    keeping,
+    layouts,
+    matrix,
+    reducing,
+    rules,
+    taken,
+    uses,
+    within,
+)
 from crucible.plan.backward import flat, with_backward
 from crucible.plan.batched import with_parts_batched
 from crucible.plan.before import with_buffers_as_before
@@ -54,7 +67,7 @@ def fuse(
     folded = with_parts_batched(folded, machine) if rewrite else folded
 
     def is_ours(operation: Operation) -> bool:
-        return taken.is_ours(operation, folded.graph, rounding, machine)
+        return taken.is_ours(operation, folded.graph, rounding, gpu)
 
     apart, laid = folded.apart, with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph
     laid = with_patches_as_channels(laid, is_ours, machine)
@@ -111,6 +124,7 @@ class _Planner:
         steps = within.written_within(steps, self.types, kept, self.differentiable, self._named, self.new_name)
         steps = within.read_within(steps, self.types, kept)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
+        steps = keeping.with_products_kept(steps, self.gpu)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for
@@ -177,10 +191,12 @@ class _Planner:
             return found
         if any(self.lazy(name).base is base for name in operation.inputs):  # a chain behind such a pool
             return found
-        inside = {*self.covers[operation.inputs[0]]}
-        readers = {each.name for name in inside for each in self.graph.readers(name)}
-        alone = readers <= {*inside, operation.name} and inside.isdisjoint(self.graph.outputs)
-        if not alone or not taken.is_feasible(found, self.gpu):
+        covered = {*self.covers[operation.inputs[0]]}
+        readers = {each.name for name in covered for each in self.graph.readers(name)}
+        alone = readers <= {*covered, operation.name} and covered.isdisjoint(self.graph.outputs)
+        wide = max(base.correlation.in_channels, base.correlation.out_channels)
+        inside = pays.pooling_inside_pays(self.machine, wide) and taken.is_feasible(found, self.gpu)
+        if not alone or not inside:
             raise CannotJoin
         return found
 
@@ -209,7 +225,7 @@ class _Planner:
         if operation.kind not in taken.KINDS or operation.name in self.between:
             return False
         if operation.name not in self.ours:
-            self.ours[operation.name] = taken.is_ours(operation, self.graph, self.rounding, self.machine)
+            self.ours[operation.name] = taken.is_ours(operation, self.graph, self.rounding, self.gpu)
         return self.ours[operation.name]
 
     def _wait(self, operation: Operation, value: Lazy) -> None:

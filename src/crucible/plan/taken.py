@@ -6,19 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from crucible.gpus import Gpu
+from crucible.gpus import H200, Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, Ref
 from crucible.plan.lazy import Convolving, Lazy, NotCovered
 from crucible.plan.vocabulary import POINTWISE
-from crucible.schedule import pays
-from crucible.schedule.machine import H200, Machine
+from crucible.schedule import cost, pays
+from crucible.schedule.machine import Machine, machine_of
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import DTYPES
+from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.lower import least_clocks
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.weight_division import divide
 from crucible.write.convolution.windows import Spread
-from crucible.write.program import contiguous
+from crucible.write.program import Operand, Result, contiguous
 
 LINEAR = "linear"
 MOST_DIMS = 3
@@ -90,6 +91,27 @@ def _are_faster(of: Correlation, kind: str, machine: Machine) -> bool:
     return pays.convolution_pays(machine, max(channels), min(channels) if of.groups > 1 else None)
 
 
+def _is_wide(of: Correlation, operation: Operation, machine: Machine) -> bool:
+    """Whether it is a convolution in TF32 of more channels than those of which ours are always the faster."""
+    channels, taps = max(of.in_channels, of.out_channels), math.prod(axis.kernel for axis in of.axes)
+    is_rounded = operation.kind != LINEAR and operation.output.tensor.dtype == "float32"
+    return is_rounded and of.groups == 1 and pays.is_wide(machine, channels, taps)
+
+
+def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool) -> bool:
+    """Whether ours takes less than cuDNN's, and what a chain behind that moves where there is one."""
+    made = Result("made", "float32", contiguous(of.out_shape), LEAF)
+    source = Operand("source", "float32", contiguous(of.in_shape))
+    weight = (of.out_channels, of.in_channels, *(axis.kernel for axis in of.axes))
+    given = Operand("weight", "float32", contiguous(weight))
+    ours = least_clocks(Convolution("wide", of, source, given, weight, (), (made,)), gpu)
+    machine, phases = machine_of(gpu), math.prod(of.phases)
+    flops = 2 * math.prod(of.out_shape) * of.in_channels * len(of.products) // phases
+    library = cost.library_convolution(machine, flops, len(of.axes), phased=phases > 1)
+    passed = cost.byte_traffic(machine, 2 * ITEM_BYTES["float32"] * math.prod(of.out_shape)) if chained else 0
+    return ours is not None and pays.wide_pays(machine, ours / gpu.sms, library + passed / gpu.sms)
+
+
 def _is_slow_exactly(of: Correlation, kind: str) -> bool:
     """Whether it is a transposed convolution of which PyTorch makes little where float32 is kept."""
     return "transpose" in kind and of.groups == 1 and (math.prod(of.phases) > 1 or len(of.axes) == MOST_DIMS)
@@ -117,11 +139,12 @@ def taken(kind: str, args: Mapping[str, Any]) -> Correlation:
     return of
 
 
-def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, machine: Machine = H200) -> bool:
+def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, gpu: Gpu = H200) -> bool:
     """Whether an operation is a convolution or linear layer that kernels of ours are to compute, where their tiles fit.
     Of float32 linear layers only rounded ones: others were not measured. Of one tap in two dims only with a chain
     behind it: by itself PyTorch's takes 0.8 of the time for 64 channels (`convolutions_2d_h200.json`). A linear layer
-    only where nothing but a chain is, up to the next layer: what reduces features reads them from memory."""
+    only where nothing but a chain is, up to the next layer: what reduces features reads them from memory. Of more
+    channels than 64 those that an estimate finds faster than cuDNN's, with the pass of a chain behind that."""
     if operation.kind not in KINDS:
         return False
     args = {
@@ -132,9 +155,11 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, m
         of = taken(operation.kind, args)
     except NotCovered:
         return False
-    readers = graph.readers(operation.output.name)
+    readers, machine = graph.readers(operation.output.name), machine_of(gpu)
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
+    if not exact and _is_wide(of, operation, machine):
+        return _beats_library(of, gpu, chained=all(each.kind in POINTWISE for each in readers))
     if not (_are_faster_exactly if exact else _are_faster)(of, operation.kind, machine):
         return False
     if not exact and _weighs_too_much(of, operation.output.tensor.dtype, machine):

@@ -66,6 +66,11 @@ class Work:
         return max(items * self.clocks(m, blocks), sms * most * alone.clocks(m, 1))
 
 
+def strided(m: Machine, clocks: float, is_strided: bool) -> float:
+    """Of a weight's gradient, for what it would take if its source were read without strides."""
+    return clocks * (m.warps.strided_times if is_strided else 1)
+
+
 def sector_traffic(m: Machine, sectors: float) -> float:
     """For sectors that are copied."""
     return sectors * SECTOR_BYTES / m.sm.copied_bytes
@@ -200,6 +205,11 @@ def phase_plane(
     return max(_beside(alone, products / groups, groups), staged)
 
 
+def phase_rows(m: Machine, clocks: float, columns: int) -> float:
+    """Of rows of so many outputs, for what they would take if two neighbours always were at one place of 8 bytes."""
+    return clocks * (m.phases.odd_times if columns % 2 else 1)
+
+
 def phase_products(m: Machine, instructions: int, columns: int) -> float:
     """Of instructions that wait for nobody."""
     return instructions * columns * m.sm.column_clocks
@@ -312,13 +322,16 @@ def streamed_windows(m: Machine, rounds: int, waits: int, elements: int) -> floa
 
 
 def streamed_plane(
-    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, apart: bool,
-    written: float,
+    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, sums: int,
+    apart: bool, written: float,
 ) -> float:  # fmt: skip
-    """For a plane of so many outputs. What is staged passes shared memory twice, coming from L1 and going in. Chains
-    hold tensor cores up, where the other warpgroup is at its own; rows of what they load may lie apart from sectors."""
+    """For a plane of so many outputs, of whose channels so many sums are taken. What is staged passes shared memory
+    twice, coming from L1 and going in. Chains hold tensor cores up, where the other warpgroup is at its own; rows of
+    what they load may lie apart from sectors."""
     chains, streams = m.chains, m.streams
-    cores = issued = made * (chains.element_instructions * tensors + chains.slot_instructions * slots) / m.sm.issued
+    functions = made * chains.slot_instructions * slots / m.sm.issued
+    own = made * chains.element_instructions * tensors / m.sm.issued
+    cores, issued = own + functions * (1 if sums else streams.chain_share), own + functions
     passed = moved = waited = 0.0
     for stage in stages:
         cores += phase_products(m, stage.products, stage.columns) + stage.steps * streams.stage_clocks
@@ -332,9 +345,9 @@ def streamed_plane(
     return overlapping(m, (cores, passed, issued, waited, loaded, moved / m.sm.streamed_bytes))
 
 
-def streamed_items(m: Machine, rounds: int, planes: float) -> float:
-    """Of items one after another, each of so many clocks for its planes."""
-    return rounds * (planes + m.streams.first_clocks)
+def streamed_items(m: Machine, rounds: int, planes: float, *, fetches: bool) -> float:
+    """Of items one after another, each of so many clocks for its planes; whether rows are asked for ahead."""
+    return rounds * (planes + m.streams.first_clocks) * (m.streams.fetched_times if fetches else 1)
 
 
 # gradients of weights, by warpgroups
@@ -384,6 +397,14 @@ def product_rounds(m: Machine, rounds: int, steps: int, *, turned: bool, added: 
     """Of rounds of tiles, each of so many steps; bytes that parts of the depth are added up from and to."""
     step = m.products.turned_clocks if turned else m.products.step_clocks
     return rounds * (steps * step + m.products.round_clocks) + added / m.sm.all_bytes
+
+
+def library_convolution(m: Machine, flops: int, dims: int, *, phased: bool) -> float:
+    """Of cuDNN in TF32, all multiprocessors."""
+    library = m.library
+    if dims < 3:
+        return flops / (library.phased_flops if phased else library.plane_flops)
+    return flops / (library.phased_space_flops if phased else library.space_flops)
 
 
 def library_product(m: Machine, flops: int) -> float:

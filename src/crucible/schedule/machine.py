@@ -93,6 +93,9 @@ class Warps:
     convolutions_h200.json."""
     depth_clocks: float = 100
     """clocks: of a step along a weight gradient's positions, beyond its products. From: not measured."""
+    strided_times: float = 1.2
+    """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in nine races,
+    0.77 to 1.06 without. From: divisions_tf32_h100.json."""
     beside: float = 1.4
     """times: what a block waits for one by one, where two share a multiprocessor. From: convolutions_h200.json."""
     alone: float = 0.3
@@ -168,6 +171,9 @@ class Phases:
     values_beside: float = 2
     """warpgroups: that multiplied where the two above were measured; all issue in turn. From: notes.md, "P38's
     softmax"."""
+    odd_times: float = 2.6
+    """times: what the rest says, where a row has an odd number of outputs: 2.2 to 3.9 in six races, 1.0 and 1.1 where
+    it is even. From: divisions_tf32_h100.json."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +236,12 @@ class Streams:
     weights"."""
     l2_clocks: float = 500
     """clocks: the same from the L2 cache. From: not measured."""
+    chain_share: float = 0.42
+    """times: a chain's functions, where nothing is added up, that hold tensor cores up; the rest goes on beside the
+    other warpgroup's products. From: divisions_tf32_h100.json."""
+    fetched_times: float = 1.08
+    """times: what the rest says, where the next stage's rows are asked for ahead: five of six were slower for it. From:
+    divisions_tf32_h100.json."""
     window_clocks: float = 145
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50
@@ -285,6 +297,21 @@ class Products:
 
 
 @dataclass(frozen=True)
+class Library:
+    """PyTorch's convolutions in TF32 of 64 to 128 channels, as a plan calls them: in two dims channels-last, and
+    without the bias's pass, which is taken off what was measured."""
+
+    plane_flops: float = 171_000
+    """FLOPs a clock: in two dims (300 TFLOP/s, all multiprocessors). From: divisions_tf32_h100.json."""
+    phased_flops: float = 85_000
+    """FLOPs a clock: of transposed ones with strides in two dims (150 TFLOP/s). From: divisions_tf32_h100.json."""
+    space_flops: float = 61_000
+    """FLOPs a clock: in three dims (100 and 114 TFLOP/s). From: divisions_tf32_h100.json."""
+    phased_space_flops: float = 34_000
+    """FLOPs a clock: of transposed ones with strides there (59 TFLOP/s). From: divisions_tf32_h100.json."""
+
+
+@dataclass(frozen=True)
 class Choices:
     """Where a plan's choice stands for costs that nothing above tells: by sizes up to which one way was the faster."""
 
@@ -301,6 +328,15 @@ class Choices:
     """features: the same of half types. From: notes.md, "Attention that is written out"."""
     most_exact_taps: int = 64
     """taps: of a depthwise convolution that keeps float32, up to which ours do. From: depthwise_exact_h200.json."""
+    most_wide: int = 128
+    """channels: of a convolution in TF32, up to which ours are taken where an estimate of both says so. From:
+    divisions_tf32_h100.json."""
+    most_wide_taps: int = 32
+    """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
+    divisions_tf32_h100.json."""
+    kept_share: float = 0.8
+    """times: what computing a product again takes, up to which it is kept: programs reach 0.8 of what all copy. From:
+    not measured."""
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
     PyTorch's measured times and our estimated ones. From: kernelbench_level2_h100.json."""
@@ -311,9 +347,9 @@ class Choices:
     most_strided_bytes: int = 227 * 1024
     """bytes: of the weight of a transposed convolution with strides, in two dims, up to which ours do (64 channels of
     4x4: 5.36 ms where torch.compile's took 2.69). From: kernelbench_level2_h200.json."""
-    most_walked_halves: int = 32
-    """channels: of half types in one or two dims, up to which walks along planes are chosen; of 64 they take 2.5 to
-    6.0 ms where tiles by warps take 1.3, and streams 1.05. From: divisions_bf16_h100.json."""
+    most_walked: int = 32
+    """channels: in one or two dims, up to which walks along planes are chosen; of 64 they take 1.6 to 5 times as
+    long as streams. From: divisions_tf32_h100.json."""
     most_in_front: int = 8
     """instructions: of a chain in front, which runs for each element that is staged. From: fronts_h200.json."""
     most_repeated: int = 2
@@ -350,6 +386,7 @@ class Machine:
     streams: Streams = Streams()
     wgrad: Wgrad = Wgrad()
     products: Products = Products()
+    library: Library = Library()
     choices: Choices = Choices()
 
 

@@ -29,6 +29,31 @@ def depthwise_pays_exactly(m: Machine, taps: int) -> bool:
     return taps <= m.choices.most_exact_taps
 
 
+def is_wide(m: Machine, channels: int, taps: int) -> bool:
+    """Whether a convolution in TF32 has more channels than those up to which ours are always the faster, no more than
+    were measured, and no more taps: of 64 channels to 128 with 125 taps ours took 4.3 ms for PyTorch's 4.7, the
+    weight's gradient as long as PyTorch's, its sums so long that TF32's truncation was seen."""
+    return 1 < taps <= m.choices.most_wide_taps and m.choices.most_channels < channels <= m.choices.most_wide
+
+
+def wide_pays(m: Machine, ours: float, library: float) -> bool:
+    """Whether ours are worth their estimate beside PyTorch's. With the chain behind it ours takes 0.97 ms where a task
+    takes 2.02 (64 channels to 128, 3x3, 128 x 128 x 128), in three dims 1.36 for cuDNN's 2.25 alone, transposed with
+    strides 1.37 for 1.63; gradients of input and weight 0.5 to 1.0 of its time (H100, `divisions_tf32_h100.json`).
+    There the estimate of ours was 1.2 to 1.3 times what it took."""
+    return ours <= library
+
+
+def pooling_inside_pays(m: Machine, channels: int) -> bool:
+    """Whether a pool goes into its convolution's kernel: such kernels are of warps, whose time streams halve."""
+    return channels <= m.choices.most_channels
+
+
+def keeping_pays(m: Machine, kept: float, again: float) -> bool:
+    """Whether backward reads the product that forward wrote, rather than computing it again: what both take more."""
+    return kept <= m.choices.kept_share * again
+
+
 def exact_transposed_pays(m: Machine, channels: int) -> bool:
     """Whether they do where float32 is kept of a transposed convolution with strides, or in three dims, in one group:
     PyTorch's makes 8 to 15 TFLOP/s of 64 channels to 128 (level 2 of KernelBench, 93, 91, 36, 61, 77 and 100: 4.5 to
@@ -68,12 +93,14 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
 
 
 def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int) -> bool:
-    """Whether walks along planes are worth an estimate. Of 64 channels of a half type in two dims all twelve that were
-    raced take 1.9 to 6.0 times theirs: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or
-    streams take 0.8, 1.05 and 1.7 (64 x 256 x 256, 3x3, H100); of 8 in two dims a task took 2.0 times the estimate, of
-    32 in three 1.5. What takes the time is not known: loads of two bytes each, of rows that begin anywhere. One dim is
-    taken by likeness."""
-    return item_bytes > 2 or dims > 2 or channels <= m.choices.most_walked_halves
+    """Whether walks along planes are worth an estimate: not over 64 channels in two dims, where streams are the faster
+    in all that was raced; over 32 walks are (`divisions_h200.json`). Of a half type they take 1.9 to 6.0 times their
+    estimate: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or streams take 0.8, 1.05 and
+    1.7 (64 x 256 x 256, 3x3, H100, `divisions_bf16_h100.json`). In TF32 five kernels of three shapes take 1.6 to 2.4
+    times as long as streams (`divisions_tf32_h100.json`). What takes the time of half types is not known: loads of two
+    bytes each, of rows that begin anywhere. Half types in one dim are taken by likeness; floats' walks there are the
+    faster ones (`divisions_h200.json`)."""
+    return channels <= m.choices.most_walked or dims > 2 or (dims == 1 and item_bytes > 2)
 
 
 def writing_less_pays(m: Machine, saved: int) -> bool:

@@ -1,7 +1,8 @@
 """The gradients of a convolution with its chain.
 
-The product is computed again rather than kept: the chain's gradient runs where the chain ran, in the same kernel, and
-writes the gradient of the product. From that come those of input and weight. What the chain shares among a channel's
+The product is computed again, or kept by forward where that takes less (`plan/keeping.py`). Computed again, the
+chain's gradient runs where the chain ran, in the same kernel, and writes the gradient of the product; kept, it is a
+program that reads the product. From that come those of input and weight. What the chain shares among a channel's
 elements (a bias) is added up in the same pass.
 
 Of a pool's windows forward keeps what is left of the products, and which elements were chosen: the chain's gradient is
@@ -11,7 +12,7 @@ a program over windows, and the gradients of input and weight spread what it wri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from crucible.errors import MisuseError
@@ -33,10 +34,13 @@ from crucible.write.stages import partials, stages
 from crucible.write.steps import Steps
 
 
-def lower_convolution_backward(conv: Convolution, wanted: Sequence[str], upstream: str, gpu: Gpu = H200) -> Steps:
+def lower_convolution_backward(
+    conv: Convolution, wanted: Sequence[str], upstream: str, gpu: Gpu = H200, saved: Container[str] = ()
+) -> Steps:
     """The steps that write `grad_<operand>` for the operands `wanted` on which the result depends, source and weight
-    among them, laid like them. `upstream` holds the gradient of the convolution's one result."""
-    work = _Work(conv, tuple(wanted), upstream, gpu)
+    among them, laid like them. `upstream` holds the gradient of the convolution's one result; of what could be `kept`
+    forward wrote what is `saved`."""
+    work = _Work(conv, tuple(wanted), upstream, gpu, saved)
     work.chain()
     if work.of_product:
         work.source()
@@ -45,19 +49,26 @@ def lower_convolution_backward(conv: Convolution, wanted: Sequence[str], upstrea
 
 
 def kept(conv: Convolution, wanted: Sequence[str], upstream: str) -> tuple[Result, ...]:
-    """What forward is to write besides for these gradients, of a convolution with a pool: `<name>_product`, what is
-    left of the products, and of a maximum `<name>_choice`, the chosen elements' numbers within their windows."""
-    if conv.pool is None:
-        return ()
+    """What forward may write besides for these gradients: `<name>_product`, where they read the product. Of a
+    convolution with a pool it has to: of that what is left of the products, and of a maximum `<name>_choice`, the
+    chosen elements' numbers within their windows."""
     strides = contiguous(conv.made_shape)
     product = Result(_kept_product(conv), "float32", strides, LEAF)
     choice = Result(_kept_choice(conv), "uint8", strides, CHOICE)
-    work = _Work(conv, tuple(wanted), upstream, H200)
+    work = _Work(conv, tuple(wanted), upstream, H200, (product.name,))
     work.chain()
     read = {operand.name for each in work.steps if isinstance(each, Program) for operand in each.operands}
     if work.of_product and work.spread:
         read.add(work.spread.choices)
     return tuple(each for each in (product, choice) if each.name in read)
+
+
+def product_again(conv: Convolution, wanted: Sequence[str], upstream: str) -> tuple[Convolution, Program]:
+    """The convolution with the gradients as its chains, where the product is computed again; and the program of these
+    gradients that reads the product."""
+    work = _Work(conv, tuple(wanted), upstream, H200)
+    back = work.adjoint()
+    return work.again(back, work.written(back)[0]), back
 
 
 def _kept_product(conv: Convolution) -> str:
@@ -83,6 +94,7 @@ class _Work:
     wanted: tuple[str, ...]
     upstream: str
     gpu: Gpu
+    saved: Container[str] = ()
     steps: list[Lowered | Program] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
@@ -103,9 +115,12 @@ class _Work:
 
     def chain(self) -> None:
         """Gradients of what the chain reads."""
-        back = self._adjoint()
+        back = self.adjoint()
         if self.conv.pool is None and any(PRODUCT in reads(each.expr) for each in back.results):
-            self._with_product(back)
+            if _kept_product(self.conv) in self.saved:
+                self._by_programs(_reading_kept(back, self.conv))
+            else:
+                self._with_product(back)
             return
         by_name = {each.name: each for each in back.results}
         product = by_name.pop(f"grad_{PRODUCT}", None)
@@ -115,7 +130,8 @@ class _Work:
         if back.results:
             self._by_programs(back)
 
-    def _adjoint(self) -> Program:
+    def adjoint(self) -> Program:
+        """The program of the chain's gradients, over the product."""
         conv, shape = self.conv, self.conv.made_shape
         (result,) = conv.results
         operands = (Operand(PRODUCT, "float32", self.strides), *conv.operands)
@@ -148,6 +164,16 @@ class _Work:
 
     def _with_product(self, back: Program) -> None:
         """One pass of the convolution with the gradients as its chains; then sums of what it left."""
+        results, after = self.written(back)
+        conv = self.again(back, results)
+        again = lower_convolution(conv, gpu=self.gpu)
+        self.steps.append(again)
+        for each in after:
+            self.steps += self._summed(each, conv, again)
+            self.results.append(each.name)
+
+    def written(self, back: Program) -> tuple[list[Result], list[Result]]:
+        """What that pass writes, and the gradients that are added up behind it."""
         results, after = [], []
         for each in back.results:
             if each.name == f"grad_{PRODUCT}":
@@ -162,14 +188,10 @@ class _Work:
             else:
                 results.append(self._each(each))
                 after.append(each)
-        conv = self._again(back, results)
-        again = lower_convolution(conv, gpu=self.gpu)
-        self.steps.append(again)
-        for each in after:
-            self.steps += self._summed(each, conv, again)
-            self.results.append(each.name)
+        return results, after
 
-    def _again(self, back: Program, results: list[Result]) -> Convolution:
+    def again(self, back: Program, results: list[Result]) -> Convolution:
+        """The convolution that makes these results."""
         wanted = frozenset[str]().union(*(reads(each.expr) for each in results))
         operands = tuple(each for each in back.operands if each.name in wanted and each.name != PRODUCT)
         return replace(self.conv, name=f"{self.conv.name}_again", operands=operands, results=tuple(results))
@@ -255,16 +277,20 @@ class _Work:
         self.results.append(result)
 
 
+def _reading_kept(back: Program, conv: Convolution) -> Program:
+    """The same from what forward kept of the product."""
+    name = _kept_product(conv)
+    operands = tuple(replace(each, name=name) if each.name == PRODUCT else each for each in back.operands)
+    results = tuple(replace(each, expr=substitute(each.expr, {LEAF: tensor(name)})) for each in back.results)
+    return replace(back, operands=operands, results=results)
+
+
 def _of_windows(back: Program, conv: Convolution, pool: Windows) -> Program:
     """Gradients over windows, from what forward kept; the product's as each element of a window gets it."""
-    name = _kept_product(conv)
-    product = tensor(name)
-    operands = tuple(replace(each, name=name) if each.name == PRODUCT else each for each in back.operands)
     results = []
     for each in back.results:
-        expr = substitute(each.expr, {LEAF: product})
         if each.name == f"grad_{PRODUCT}":
-            expr = expr * (1 / pool.elements) if pool.kind == "avg" else expr
-            each = replace(each, dtype=conv.source.dtype)
-        results.append(replace(each, expr=expr))
-    return replace(back, operands=operands, results=tuple(results))
+            share = 1 / pool.elements if pool.kind == "avg" else 1
+            each = replace(each, dtype=conv.source.dtype, expr=each.expr * share if share != 1 else each.expr)
+        results.append(each)
+    return _reading_kept(replace(back, results=tuple(results)), conv)

@@ -40,6 +40,14 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     return warps if warpgroups.total_clocks > clocks else warpgroups
 
 
+def least_clocks(conv: Convolution, gpu: Gpu) -> float | None:
+    """The estimate for it as it is chosen, of all multiprocessors; None where there is no division."""
+    way = chosen(conv, gpu)
+    if type(way) is Tiling:
+        return way.total_clocks_with(_tensors(conv), products=conv.products, chain_slots=conv.chain_slots)
+    return None if way is None else float(way.total_clocks)
+
+
 def _tensors(conv: Convolution) -> int:
     """Of the output's size, that the chain reads and writes."""
     return len(conv.loaded) + sum(not each.sums for each in conv.results)

@@ -112,7 +112,8 @@ class Division(Boxes):
         fragments = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp) * depths
         passed, issued, waited = map(sum, zip(self._staged(), self._upstream(), strict=True))
         work = cost.Work(tensor_cores, fragments, passed, issued, waited + cost.depth_steps(m, depths), self._traffic())
-        return work.total(m, self.items * self.parts, self.blocks, self.sms)
+        clocks = work.total(m, self.items * self.parts, self.blocks, self.sms)
+        return cost.strided(m, clocks, not self.spread and any(axis.in_stride > 1 for axis in self.of.axes))
 
     def _staged(self) -> tuple[float, float, float]:
         """Wavefronts, instructions' clocks and waiting until a box of the input has come."""

@@ -223,7 +223,8 @@ class PhaseWalks(Walks):
     def total_clocks(self) -> float:
         """Of all multiprocessors, by the part that takes longest."""
         longest = max(self.time_of(part, blocks) for part, blocks in enumerate(self.dealt))
-        return max(longest * max(self.sms, sum(self.dealt)), self.moved)
+        clocks = max(longest * max(self.sms, sum(self.dealt)), self.moved)
+        return cost.phase_rows(self.machine, clocks, self.of.axes[-1].outputs)
 
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:

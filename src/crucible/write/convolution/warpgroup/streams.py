@@ -302,7 +302,7 @@ class Streams(Tiling):
         channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
         return cost.streamed_plane(
             self.machine, map(self._stage, self.parts), rows=TILE, made=self.tiles * GROUPS * TILE * self.channels,
-            tensors=self.tensors, loads=self.loads, slots=self.chain_slots,
+            tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums,
             apart=self.of.axes[-1].outputs * item % 32 > 0,
             written=written_sectors(box, outer, item, partly) * channels,
         )  # fmt: skip
@@ -322,4 +322,4 @@ class Streams(Tiling):
         are of outputs before it too."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         planes = self.walk + (self.live - 1) / len(self.parts)
-        return cost.streamed_items(self.machine, rounds, planes * self.clocks) * self.sms
+        return cost.streamed_items(self.machine, rounds, planes * self.clocks, fetches=self.fetches) * self.sms

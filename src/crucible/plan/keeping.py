@@ -1,0 +1,57 @@
+"""Which convolutions write their product for backward, against computing it again there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.kinds.convolution.backward import kept, product_again
+from crucible.plan.backward import flat
+from crucible.plan.steps import Fused, Step
+from crucible.schedule import cost, pays
+from crucible.schedule.machine import machine_of
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.lower import least_clocks
+from crucible.write.program import Program, Result
+
+
+def with_products_kept(steps: Sequence[Step], gpu: Gpu) -> tuple[Step, ...]:
+    """The steps, of which convolutions whose gradients read the product keep it where an estimate says that it takes
+    less: to write it, and a program that reads it, against the convolution once more. A call without gradients writes
+    none. Floats alone: of half types float32 would be kept, which is twice what they move."""
+    return tuple(_kept(each, gpu) if isinstance(each, Fused) else each for each in steps)
+
+
+def _kept(step: Fused, gpu: Gpu) -> Fused:
+    conv = step.compute
+    if not isinstance(conv, Convolution) or conv.pool or not step.wanted or conv.source.dtype != "float32":
+        return step
+    results = kept(conv, step.wanted, f"grad_{step.result}")
+    if not results or not _pays(conv, step, results, gpu):
+        return step
+    return replace(step, saved={each.name: flat(conv, each) for each in results})
+
+
+def _pays(conv: Convolution, step: Fused, results: tuple[Result, ...], gpu: Gpu) -> bool:
+    again, program = product_again(conv, step.wanted, f"grad_{step.result}")
+    keeping = replace(conv, results=(*conv.results, *results))
+    forward, writing, repeated = (least_clocks(each, gpu) for each in (conv, keeping, again))
+    if forward is None or writing is None:
+        return False
+    machine = machine_of(gpu)
+    read = cost.byte_traffic(machine, _moved(program))
+    return repeated is None or pays.keeping_pays(machine, writing - forward + read, repeated)
+
+
+def _moved(program: Program) -> int:
+    """Bytes that it reads and writes."""
+    shape = program.shape
+    read = ((each.strides, each.dtype) for each in program.operands)
+    made = ((each.strides, each.dtype) for each in program.results if not each.sums)
+    return sum(
+        math.prod(n for n, stride in zip(shape, strides, strict=True) if stride) * ITEM_BYTES[dtype]
+        for strides, dtype in (*read, *made)
+    )
