@@ -27,12 +27,12 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, taken
+from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, is_wide, library_clocks, taken
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.correlation import Correlation, input_gradient
 from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
-from crucible.write.convolution.lower import chosen
+from crucible.write.convolution.lower import chosen, least_clocks
 from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.tiling import Tiling
@@ -59,6 +59,21 @@ def convolved_again(plan: Plan) -> frozenset[str]:
         if len(covers) > 1 and is_ours(operation, plan.graph, ROUNDING, plan.gpu):
             shared = frozenset(covers[0]).intersection(*covers[1:])
             found.add([each.name for each in plan.graph.operations if each.name in shared][-1])
+    return frozenset(found)
+
+
+def slower_with_chains(plan: Plan) -> frozenset[str]:
+    """The wide convolutions that PyTorch's and a program of the chain behind it would be faster for: what is ours was
+    chosen by the convolution alone, and a chain of many instructions goes on beside no products."""
+    found, machine = set[str](), machine_of(plan.gpu)
+    for step in plan.steps:
+        conv = step.compute if isinstance(step, Fused) else None
+        if not isinstance(conv, Convolution) or conv.exact or not is_wide(conv.correlation, conv.source.dtype, machine):
+            continue
+        ours = least_clocks(conv, plan.gpu)
+        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu)):
+            covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
+            found |= {each.name for each in covered if each.kind in CONVOLUTIONS}
     return frozenset(found)
 
 

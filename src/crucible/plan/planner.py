@@ -69,23 +69,31 @@ def fuse(
     def is_ours(operation: Operation) -> bool:
         return taken.is_ours(operation, folded.graph, rounding, gpu)
 
-    apart, laid = folded.apart, with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph
+    apart, called, laid = (
+        folded.apart,
+        frozenset[str](),
+        with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph,
+    )
     laid = with_patches_as_channels(laid, is_ours, machine)
     while True:
-        plan = _Planner(laid, rounding, gpu, apart).plan()
-        found = convolutions.convolved_again(plan) - apart
-        if not found:
+        plan = _Planner(laid, rounding, gpu, apart, called).plan()
+        again, slower = convolutions.convolved_again(plan) - apart, convolutions.slower_with_chains(plan)
+        if not again and not slower:
             return with_buffers_as_before(replace(plan, rewrites=folded.notes, asked=graph))
-        apart |= found
+        apart, called = apart | again, called | slower
 
 
 class _Planner:
     """Steps so far, and what is still waiting."""
 
-    def __init__(self, graph: Graph, rounding: taken.Rounding, gpu: Gpu, apart: frozenset[str]) -> None:
+    def __init__(
+        self, graph: Graph, rounding: taken.Rounding, gpu: Gpu, apart: frozenset[str], called: frozenset[str]
+    ) -> None:
         self.graph = graph
         self.apart = apart
         """Operations whose values do not wait."""
+        self.called = called
+        """Convolutions that are PyTorch's, with what follows them."""
         self.rounding = rounding
         self.gpu, self.machine = gpu, machine_of(gpu)
         self.steps: list[Step] = []
@@ -222,7 +230,7 @@ class _Planner:
 
     def _convolves(self, operation: Operation) -> bool:
         """Whether kernels of ours do."""
-        if operation.kind not in taken.KINDS or operation.name in self.between:
+        if operation.kind not in taken.KINDS or operation.name in self.between | self.called:
             return False
         if operation.name not in self.ours:
             self.ours[operation.name] = taken.is_ours(operation, self.graph, self.rounding, self.gpu)

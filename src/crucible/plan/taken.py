@@ -91,11 +91,10 @@ def _are_faster(of: Correlation, kind: str, machine: Machine) -> bool:
     return pays.convolution_pays(machine, max(channels), min(channels) if of.groups > 1 else None)
 
 
-def _is_wide(of: Correlation, operation: Operation, machine: Machine) -> bool:
+def is_wide(of: Correlation, dtype: str, machine: Machine) -> bool:
     """Whether it is a convolution in TF32 of more channels than those of which ours are always the faster."""
     channels, taps = max(of.in_channels, of.out_channels), math.prod(axis.kernel for axis in of.axes)
-    is_rounded = operation.kind != LINEAR and operation.output.tensor.dtype == "float32"
-    return is_rounded and of.groups == 1 and pays.is_wide(machine, channels, taps)
+    return dtype == "float32" and of.groups == 1 and pays.is_wide(machine, channels, taps)
 
 
 def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool) -> bool:
@@ -104,12 +103,19 @@ def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool) -> bool:
     source = Operand("source", "float32", contiguous(of.in_shape))
     weight = (of.out_channels, of.in_channels, *(axis.kernel for axis in of.axes))
     given = Operand("weight", "float32", contiguous(weight))
-    ours = least_clocks(Convolution("wide", of, source, given, weight, (), (made,)), gpu)
-    machine, phases = machine_of(gpu), math.prod(of.phases)
-    flops = 2 * math.prod(of.out_shape) * of.in_channels * len(of.products) // phases
-    library = cost.library_convolution(machine, flops, len(of.axes), phased=phases > 1)
-    passed = cost.byte_traffic(machine, 2 * ITEM_BYTES["float32"] * math.prod(of.out_shape)) if chained else 0
-    return ours is not None and pays.wide_pays(machine, ours / gpu.sms, library + passed / gpu.sms)
+    conv = Convolution("wide", of, source, given, weight, (), (made,))
+    ours = least_clocks(conv, gpu)
+    return ours is not None and pays.wide_pays(machine_of(gpu), ours, library_clocks(conv, gpu, chained=chained))
+
+
+def library_clocks(conv: Convolution, gpu: Gpu, *, chained: bool = True) -> float:
+    """What PyTorch's convolution takes, and a program of the chain behind it, of all multiprocessors together."""
+    of, machine, phases = conv.correlation, machine_of(gpu), math.prod(conv.correlation.phases)
+    elements = math.prod(of.out_shape)
+    flops = 2 * elements * of.in_channels * len(of.products) // phases
+    library = gpu.sms * cost.library_convolution(machine, flops, len(of.axes), phased=phases > 1)
+    moved = ITEM_BYTES["float32"] * elements * (1 + len(conv.loaded) + sum(not each.sums for each in conv.results))
+    return library + (cost.program(machine, moved, elements * conv.chain_slots) if chained else 0)
 
 
 def _is_slow_exactly(of: Correlation, kind: str) -> bool:
@@ -158,7 +164,7 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, g
     readers, machine = graph.readers(operation.output.name), machine_of(gpu)
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
-    if not exact and _is_wide(of, operation, machine):
+    if not exact and operation.kind != LINEAR and is_wide(of, operation.output.tensor.dtype, machine):
         return _beats_library(of, gpu, chained=all(each.kind in POINTWISE for each in readers))
     if not (_are_faster_exactly if exact else _are_faster)(of, operation.kind, machine):
         return False
