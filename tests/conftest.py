@@ -76,6 +76,8 @@ LONGEST = (
     "test_folded",
     "test_kernelbench",
     "test_families",
+    "test_convolution_names",
+    "test_kernel_verify",
     "test_walk_meaning",
     "test_convolution",
     "test_written_modules",

@@ -82,6 +82,16 @@ def test_a_condition_narrows_what_comes_after_it() -> None:
         narrowed(condition[2:], Surroundings({past: Range(-3, 20)}, {}))
 
 
+def test_what_is_less_than_something_is_known_further_in() -> None:
+    of, pair = Variable("of"), (J, THREAD)
+    here = Surroundings({J: Range(0, 5)}, {})
+    there = here.where([pair])
+    assert here.smaller == () and there.smaller == (pair,) and here.where([pair]) is there
+    assert there.within({THREAD: Range(0, 1)}).smaller == there.defined(of, J).smaller == (pair,)
+    assert here.where([(THREAD, J)]).smaller == ((THREAD, J),)
+    assert there.where([(THREAD, J)]).smaller == (pair, (THREAD, J))
+
+
 def test_where_a_condition_holds_one_is_narrowed() -> None:
     """The last cell goes to the end of the input, the others to the next one."""
     cell = Variable("cell", "int")
@@ -101,7 +111,8 @@ def test_what_followed_from_less_is_asked_again_where_more_is_known() -> None:
     assert here.linear(of + row) == {of: 1, row: 1}
     there = here.defined(of, J * 2 + row)
     assert there.linear(of + row) == {J: 2, row: 2} and there.reach(of - row) == Range(0, 10, 2)
-    assert there.defined(of, row).reach(of - row) == Range(0, 0)
+    assert there.defined(of, row).reach(of - row) == here.defined(of, row).reach(of - row) == Range(0, 0)
+    assert there is here.defined(of, J * 2 + row)  # as in a loop's second round
     with pytest.raises(ValueError, match="no Let and no For sets"):  # it was set in there alone
         here.reach(of)
     assert there.within({Holds(end.condition): Range(1, 1)}).reach(end - J) == Range(0, 9)

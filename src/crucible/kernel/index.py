@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 
 def remembered_hash(expression: object) -> int:
     """Of frozen expressions: else every look-up walks all of it."""
-    known = vars(expression)
-    if "hash" not in known:
-        known["hash"] = hash(tuple(known.values()))
-    return int(known["hash"])
+    known = expression.__dict__
+    try:
+        return known["hash"]  # type: ignore[no-any-return]
+    except KeyError:
+        found = known["hash"] = hash(tuple(known.values()))
+        return found
 
 
 class Index:
@@ -394,33 +396,53 @@ class Surroundings:
     """What is known at some place of a kernel, and what followed from it so far: nobody is asked the same twice. It
     never changes: where more is known, there are others."""
 
-    def __init__(self, ranges: Ranges, definitions: Definitions) -> None:
-        self.ranges, self.definitions = ranges, definitions
+    def __init__(self, ranges: Ranges, definitions: Definitions, smaller: Sequence[tuple[Index, Index]] = ()) -> None:
+        self.ranges, self.definitions, self.smaller = ranges, definitions, smaller
         self._sums: dict[Index, Mapping[Index, int]] = {}
         self._ranges: dict[Index, Range] = {}
-        self._within: dict[tuple[tuple[Index, Range], ...], Surroundings] = {}
+        self._others: dict[Hashable, Surroundings] = {}
+        """By what more is known there."""
+        self.asked: dict[Index, Condition | None] = {}
+        """Of an index the first condition that it depends on and of which nothing is known, as a reader finds it."""
+        self.found: dict[Hashable, Any] = {}
+        """What else a reader found by nothing but what is known here."""
 
     def within(self, ranges: Ranges) -> Surroundings:
         """Where things lie in these ranges as well."""
         if not ranges:
             return self
         key = tuple(ranges.items())
-        if key not in self._within:
-            self._within[key] = self._with(ranges, {**self.ranges, **ranges}, self.definitions)
-        return self._within[key]
+        if key not in self._others:
+            self._others[key] = self._with(ranges, {**self.ranges, **ranges}, self.definitions)
+        return self._others[key]
+
+    def where(self, smaller: Sequence[tuple[Index, Index]]) -> Surroundings:
+        """Where these are less than those as well. Nothing else follows from it here."""
+        if not smaller:
+            return self
+        key = tuple(smaller)
+        if key not in self._others:
+            found = Surroundings(self.ranges, self.definitions, (*self.smaller, *smaller))
+            found._sums, found._ranges, found.asked = self._sums, self._ranges, self.asked
+            self._others[key] = found
+        return self._others[key]
 
     def defined(self, variable: Index, index: Index) -> Surroundings:
-        """Where a variable is set; what a condition says of its index, it says of the variable."""
-        ranges = {each: range_ for each, range_ in self.ranges.items() if each is not variable}
-        if isinstance(index, Binary) and index in ranges:
-            ranges[variable] = ranges[index]
-        if self.definitions.get(variable) is index and ranges == self.ranges:  # as in a loop's second round
-            return self
-        return self._with((variable,), ranges, {**self.definitions, variable: index})
+        """Where a variable is set; what a condition says of its index, it says of the variable. A loop's second round
+        gets what its first one did."""
+        key = (variable, index)
+        if key not in self._others:
+            ranges = {each: range_ for each, range_ in self.ranges.items() if each is not variable}
+            if isinstance(index, Binary) and index in ranges:
+                ranges[variable] = ranges[index]
+            is_known = self.definitions.get(variable) is index and ranges == self.ranges
+            definitions = {**self.definitions, variable: index}
+            self._others[key] = self if is_known else self._with((variable,), ranges, definitions)
+        return self._others[key]
 
     def _with(self, changed: Iterable[Index], ranges: Ranges, definitions: Definitions) -> Surroundings:
         """What followed from less stays where only variables came that nobody knew, or asked for."""
-        found = Surroundings(ranges, definitions)
+        found = Surroundings(ranges, definitions, self.smaller)
         known = (self.ranges, self.definitions, self._sums)
         if all(isinstance(each, Variable) and not any(each in of for of in known) for each in changed):
             found._sums, found._ranges = self._sums.copy(), self._ranges.copy()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import singledispatchmethod
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import meaning_sharing as sharing
 from crucible.kernel import meaning_windows as windows
 from crucible.kernel import nodes as ir
+from crucible.kernel.dispatch import by_type
 from crucible.kernel.index import Compare, Number
 from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.places import words_of
@@ -78,7 +78,7 @@ class _Run(Places):
 
     # nodes
 
-    @singledispatchmethod
+    @by_type
     def node(self, node: object) -> Waits | None:
         """What it does; where threads may have to wait within it, steps up to each such place."""
         raise TypeError(f"{type(node).__name__} has no meaning")

@@ -397,24 +397,30 @@ class Kernel:
         return tuple(each for each in self.tensors if each.access == "write")
 
 
+PARTS: dict[type, tuple[str, ...]] = {
+    If: ("body", "otherwise"),
+    Slide: ("begin", "before", "products", "behind", "end"),
+    Deal: ("before", "products", "behind"),
+    InTurn: ("before", "body", "behind"),
+    **dict.fromkeys((For, Scope, Fill, Drain, Send, Own, Products, Share, Foresee), ("body",)),
+}
+"""The bodies of nodes that have some, in the order in which they are done."""
+
+
 def inside(node: Node) -> Body:
     """The nodes within a node."""
     if isinstance(node, Roles):
         return tuple(each for role in node.roles for each in role.body)
-    if isinstance(node, If):
-        return (*node.body, *node.otherwise)
-    if isinstance(node, Slide):
-        return (*node.begin, *node.before, *node.products, *node.behind, *node.end)
-    if isinstance(node, Deal):
-        return (*node.before, *node.products, *node.behind)
-    if isinstance(node, InTurn):
-        return (*node.before, *node.body, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee) else ()
+    return tuple(each for part in PARTS.get(type(node), ()) for each in getattr(node, part))
 
 
 def every(body: Body) -> list[Node]:
     """All nodes, outer ones first."""
-    return [each for node in body for each in (node, *every(inside(node)))]
+    found: list[Node] = []
+    for node in body:
+        found.append(node)
+        found += every(inside(node)) if type(node) in PARTS or type(node) is Roles else ()
+    return found
 
 
 def mentions(given: object, variable: object) -> bool:

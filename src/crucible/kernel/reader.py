@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, TypeVarTuple
 
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
@@ -38,6 +38,8 @@ from crucible.kernel.index import (
 )
 
 Named: TypeAlias = ir.Tensor | ir.Pointer | ir.Shared | ir.Fragment | ir.Pipeline | ir.Matrix | ir.Steps | Table
+Asked = TypeVarTuple("Asked")
+Found = TypeVar("Found")
 WARPS = "warps"
 """What a condition differs between that all lanes of a warp agree on."""
 TEAMS = "warpgroups"
@@ -80,6 +82,25 @@ class Copies:
     """Of which a thread touches what it copied itself."""
 
 
+def kept(find: Callable[[Reader, *Asked], Found]) -> Callable[[Reader, *Asked], Found]:
+    """Found once in the same surroundings: loops are read twice, spots ask for the same indices, and cases of cases
+    are the same ones. Where registers or tables were asked for it is found anew, as these may have something else by
+    then; and where something was said."""
+
+    @functools.wraps(find)
+    def found(reader: Reader, *asked: *Asked) -> Found:
+        known, key = reader.here.found, (find, asked)
+        if key in known:
+            return known[key]  # type: ignore[no-any-return]
+        before = reader.foreign, len(reader.wrong)
+        result = find(reader, *asked)
+        if before == (reader.foreign, len(reader.wrong)):
+            known[key] = result
+        return result
+
+    return found
+
+
 class Reader:
     """What is known at some place of a kernel."""
 
@@ -97,8 +118,9 @@ class Reader:
         """What threads may still be writing: nobody synchronised since."""
         self.read: set[ir.Shared] = set()
         """What threads may still be reading."""
-        self.touched_at: dict[ir.Shared, list[tuple[Index, ...]]] = {}
-        """Where a warp's own arrays were read or written since its lanes came together."""
+        self.touched_at: dict[ir.Shared, dict[Number | None, set[tuple[Index, ...]]]] = {}
+        """Where arrays were read or written since a warp's lanes came together, by the first of their indices where
+        that is a number: those of two numbers are apart."""
         self.apart: list[str] = []
         """Why not all threads of the block are here."""
         self.uneven: set[Index] = set()
@@ -138,8 +160,8 @@ class Reader:
         self._plain: dict[Index, bool] = {}
         self.begun: set[ir.Element] = set()
         """Sums of which a batch of products made some."""
-        self.smaller: list[tuple[Index, Index]] = []
-        """What is known to be less than what."""
+        self.foreign = 0
+        """How often something was asked that surroundings alone do not tell: of registers, and of tables."""
         self.multiplied: list[tuple[ir.Fragment, Range]] = []
         """Rows that a batch of products has of registers, and which of these."""
         self.flying: dict[ir.Fragment, list[tuple[ir.Fragment, Range]]] = {}
@@ -159,6 +181,11 @@ class Reader:
     def definitions(self) -> Definitions:
         return self.here.definitions
 
+    @property
+    def smaller(self) -> Sequence[tuple[Index, Index]]:
+        """What is known to be less than what."""
+        return self.here.smaller
+
     def say(self, words: str) -> None:
         self.wrong.append(words)
 
@@ -175,14 +202,13 @@ class Reader:
     @contextmanager
     def inside(self, ranges: Mapping[Index, Range], apart: str = "", holds: Condition = ()) -> Iterator[None]:
         before = self.here
-        smaller, is_vacant = len(self.smaller), self.stage is not None and self.stage.is_vacant
+        is_vacant = self.stage is not None and self.stage.is_vacant
         self.here = before.within(ranges)
-        self.smaller += [(each.left, each.right) for each in self.opened(holds) if each.sign == "<"]
+        self.here = self.here.where([(each.left, each.right) for each in self.opened(holds) if each.sign == "<"])
         self.there.append(set())
         self.apart += [apart] if apart else []
         yield
         self.here = before
-        del self.smaller[smaller:]
         if self.stage:
             self.stage.is_vacant = is_vacant
         self.there.pop()
@@ -195,7 +221,7 @@ class Reader:
         try:
             return self.here.reach(index)
         except ValueError:
-            if next(self._asked(index), None) is None:
+            if self._asked(index) is None:
                 raise
             return self._by_cases(index)
 
@@ -220,16 +246,18 @@ class Reader:
                 found.append(each)
         return tuple(found)
 
-    def _most(self, index: Index, known: Sequence[tuple[Index, Index]]) -> int:
-        """What it is at most, by what is known to be less than something that grows as the rest of it shrinks."""
+    @kept
+    def _most(self, index: Index, first: int) -> int:
+        """What it is at most, by what is known to be less, from the `first` on, than something that grows as the rest
+        of it shrinks."""
         high = min(self.reach(index).high, self._by_cases(index).high)  # what cancels does so where nothing is asked
-        for number, (less, more) in enumerate(known):
+        for number, (less, more) in enumerate(self.smaller[first:], first):
             by = value_of(more.right) or 1 if isinstance(more, Binary) and more.sign == "/" else 1
             factor = self._times(index, less)
             if factor > 0 and factor % by == 0:
                 for bound in self._bounds(more.left if by > 1 and isinstance(more, Binary) else more):
                     end = index + (bound - by - less * by) * (factor // by)
-                    high = min(high, self._most(end, known[number + 1 :]))
+                    high = min(high, self._most(end, number + 1))
         return high
 
     def _times(self, index: Index, part: Index) -> int:
@@ -248,19 +276,30 @@ class Reader:
             return [each * index.right for each in self._bounds(index.left)]
         return self._bounds(self.definitions[index]) if index in self.definitions else [index]
 
+    @kept
     def _by_cases(self, index: Index) -> Range:
         """Where it lies when each condition that it asks for is looked at one way and the other: nearer than `reach`
         knows, as several that ask for the same go together."""
-        condition = next(self._asked(index), None)
+        condition = self._asked(index)
         if condition is None:
             return self.here.reach(index)
-        found: list[Range] = []
+        before, found = self.here, list[Range]()
+        for way in self._ways(condition):
+            self.here = way
+            found.append(self._by_cases(index))
+        self.here = before
+        return functools.reduce(Range.either, found)
+
+    @kept
+    def _ways(self, condition: Condition) -> list[Surroundings]:
+        """Where a condition holds and where it does not, without what cannot be."""
+        found: list[Surroundings] = []
         for holds in (1, 0):
             known = self.narrowed(condition if holds else opposite(condition))
             if not any(each.is_empty for each in known.values()):
-                with self.inside({**known, Holds(condition): Range(holds, holds)}), self.inside(self._nearer()):
-                    found.append(self._by_cases(index))
-        return functools.reduce(Range.either, found)
+                with self.inside({**known, Holds(condition): Range(holds, holds)}):
+                    found.append(self.here.within(self._nearer()))
+        return found
 
     def _nearer(self) -> dict[Index, Range]:
         """Where variables lie that are less than something of which more is known by now."""
@@ -268,7 +307,7 @@ class Reader:
         for less, more in self.smaller:
             known = self.ranges.get(less)
             if known and isinstance(less, Variable):
-                below = known.below(self.here.reach(more).high) if next(self._asked(more), None) is None else known
+                below = known.below(self.here.reach(more).high) if self._asked(more) is None else known
                 found |= {less: below} if below.low <= below.high < known.high else {}
         return found
 
@@ -286,13 +325,13 @@ class Reader:
         others, left = Range(0, 0), lift(0)
         for atom, factor in rest.items():
             others, left = others.plus(self._by_cases(atom).times(factor)), left + atom * factor
-        most = min(others.high, self._most(left, self.smaller))
+        most = min(others.high, self._most(left, 0))
         return found.plus(Range(others.low, most, others.step))
 
     def _by_values(self, index: Index, last: int) -> Iterator[Range]:
         """Where it lies by one value after the other of a number that it depends on, as what two divisions of it leave
         go together."""
-        for each in reversed(dict.fromkeys(self.places(index))):
+        for each in reversed(self.places(index, False)):
             known = self.ranges.get(each)
             if known and known.high - known.low < MOST_VALUES * known.step:
                 found = list[Range]()
@@ -301,25 +340,30 @@ class Reader:
                         found.append(self._near(index, last))
                 yield functools.reduce(Range.either, found)
 
-    def _asked(self, index: Index) -> Iterator[Condition]:
-        """Conditions that it depends on, of which nothing is known yet."""
+    def _asked(self, index: Index) -> Condition | None:
+        """The first condition that it depends on, of which nothing is known yet."""
         if self._is_plain(index):
-            return
+            return None
+        known = self.here.asked
+        if index not in known:
+            known[index] = self._asked_by(index)
+        return known[index]
+
+    def _asked_by(self, index: Index) -> Condition | None:
         if isinstance(index, Binary | Smaller | Larger):
-            yield from self._asked(index.left)
-            yield from self._asked(index.right)
-        elif isinstance(index, Listed):
-            yield from self._asked(index.at)
-        elif isinstance(index, Part):
+            left = self._asked(index.left)
+            return self._asked(index.right) if left is None else left
+        if isinstance(index, Listed):
+            return self._asked(index.at)
+        if isinstance(index, Part):
             block = self.here.reach(index.block)
-            begins = [each for each in index.begins.values if block.low < each <= block.high]
-            yield from ((Compare(">=", index.block, Number(each)),) for each in begins)
-        elif isinstance(index, Either) and Holds(index.condition) not in self.ranges:
-            yield index.condition
-        elif isinstance(index, Either):
-            yield from self._asked(index.one if self.ranges[Holds(index.condition)].low else index.other)
-        elif index in self.definitions and index not in self.ranges:
-            yield from self._asked(self.definitions[index])
+            begins = (each for each in index.begins.values if block.low < each <= block.high)
+            return next(((Compare(">=", index.block, Number(each)),) for each in begins), None)
+        if isinstance(index, Either):
+            holds = self.ranges.get(Holds(index.condition))
+            return index.condition if holds is None else self._asked(index.one if holds.low else index.other)
+        is_open = index in self.definitions and index not in self.ranges
+        return self._asked(self.definitions[index]) if is_open else None
 
     def _is_plain(self, index: Index) -> bool:
         """Whether it depends on no condition, wherever it stands."""
@@ -337,6 +381,8 @@ class Reader:
 
     def _looked_up(self, index: Index) -> None:
         """Only what is in a table, of those that the kernel has."""
+        if isinstance(index, Listed | Part):
+            self.foreign += 1
         if isinstance(index, Listed):
             self.known(index.table)
             self.within(index.at, len(index.table.values), index.table.name, 1)
@@ -351,6 +397,7 @@ class Reader:
             self._looked_up(index.one)
             self._looked_up(index.other)
 
+    @kept
     def narrowed(self, condition: Condition) -> dict[Index, Range]:
         """Where things lie if it holds."""
         opened = self.opened(condition)
@@ -374,27 +421,29 @@ class Reader:
             for each in self.places(index, in_warps)
         )
 
-    def places(self, index: Index, in_warps: bool = False) -> Iterator[Index]:
-        """What an index comes from in the end; of warps perhaps without their numbers."""
+    @kept
+    def places(self, index: Index, in_warps: bool) -> Sequence[Index]:
+        """What an index comes from in the end, each once; of warps perhaps without their numbers."""
+        if isinstance(index, Variable | Place | ir.Held) and index not in self.definitions:
+            return (index,)
+        return tuple(dict.fromkeys(end for part in self._parts(index, in_warps) for end in self.places(part, in_warps)))
+
+    def _parts(self, index: Index, in_warps: bool) -> Iterator[Index]:
+        """What it is made of."""
         if isinstance(index, Holds | Either):
             for each in index.condition:
-                yield from self.places(each.left, in_warps)
-                yield from self.places(each.right, in_warps)
+                yield from (each.left, each.right)
         if isinstance(index, Either):
-            yield from self.places(index.one, in_warps)
-            yield from self.places(index.other, in_warps)
+            yield from (index.one, index.other)
         elif isinstance(index, Binary | Smaller | Larger):
             if not (in_warps and self._is_of_warps(index)):
-                yield from self.places(index.left, in_warps)
-                yield from self.places(index.right, in_warps)
+                yield from (index.left, index.right)
         elif isinstance(index, Part):
             yield index.block
         elif isinstance(index, Listed):
-            yield from self.places(index.at, in_warps)
+            yield index.at
         elif index in self.definitions:
-            yield from self.places(self.definitions[index], in_warps)
-        elif isinstance(index, Variable | Place | ir.Held):
-            yield index
+            yield self.definitions[index]
 
     def _is_of_warps(self, index: Index) -> bool:
         """Whether it is a number of whole warps."""
@@ -432,6 +481,10 @@ class Reader:
     def spot(self, spot: ir.Spot, vector: int, guard: Condition = ()) -> None:
         """Inside what it is of, and at whole packs."""
         self.known(spot.of)
+        self._inside_of(spot, vector, guard)
+
+    @kept
+    def _inside_of(self, spot: ir.Spot, vector: int, guard: Condition) -> None:
         known = self.narrowed(guard)
         if any(each.is_empty for each in known.values()):  # it never holds
             return
@@ -447,6 +500,7 @@ class Reader:
             for index, size, own in zip(place, tile.sizes, packs, strict=True):
                 self.within(index, size * (2 if spot.halved else 1), tile.name, own)
 
+    @kept
     def within(self, index: Index, size: int, name: str, vector: int) -> None:
         last = size - vector
         found = self._near(index, last)
@@ -464,18 +518,23 @@ class Reader:
         if found.low < 0 or found.high > last:
             found = self._by_cases(index)
         if found.low >= 0 and found.high > last:
-            found = Range(found.low, self._most(index, self.smaller), found.step)
+            found = Range(found.low, self._most(index, 0), found.step)
         return self._by_sums(index) if found.low < 0 or found.high > last else found
 
     def element(self, element: ir.Element, is_read: bool) -> None:
+        self.foreign += 1
         self.known(element.of)
         self.at_rest(element, is_read)
         if is_read and element.of not in self.filled:
             self.say(f"{element.of.name} is read before anything is in it")
         if not is_read:
             self.filled.add(element.of)
+        self._inside_registers(element)
+
+    @kept
+    def _inside_registers(self, element: ir.Element) -> None:
         for index, size in zip(element.at, element.of.sizes, strict=False):
-            if any(not isinstance(each, Variable) for each in self.places(index)):
+            if any(not isinstance(each, Variable) for each in self.places(index, False)):
                 self.say(f"{element.of.name}: registers have no address, and threads take different ones")
             else:
                 self.within(index, size, element.of.name, 1)
@@ -514,12 +573,12 @@ class Reader:
     def is_own(self, spot: ir.InShared) -> bool:
         """Whether a thread may touch an array of its warp here, whatever it did before: it is where all did, or they
         did in other parts of it. As no two threads store to one place, nobody else did there."""
-        places = self.touched_at.setdefault(spot.tile, [])
-        first = spot.place[0]
-        apart = [isinstance(first, Number) and isinstance(other, Number) and first != other for other, *_ in places]
-        alike = [spot.place == each for each in places]
-        places.append(spot.place)
-        return spot.tile.per_warp and all(a or b for a, b in zip(apart, alike, strict=True))
+        touched, place = self.touched_at.setdefault(spot.tile, {}), spot.place
+        first = place[0] if isinstance(place[0], Number) else None
+        beside = touched if first is None else (first, None)
+        is_alike = all(touched.get(each, {place}) == {place} for each in beside)
+        touched.setdefault(first, set()).add(place)
+        return spot.tile.per_warp and is_alike
 
     def over(self, tile: ir.Shared, base: ir.Shared, begin: int) -> None:
         """An array in the place of another one."""

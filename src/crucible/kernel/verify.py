@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import singledispatchmethod
 
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
@@ -19,6 +18,7 @@ from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
 from crucible.kernel import verify_windows as windows
+from crucible.kernel.dispatch import by_type
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Holds, Range, Variable, apart, opposite, ways
 from crucible.kernel.nodes import ITEM_BYTES
 from crucible.kernel.places import words_of
@@ -79,7 +79,7 @@ class _Verifier(Reader):
 
     # nodes
 
-    @singledispatchmethod
+    @by_type
     def node(self, node: object) -> None:
         raise TypeError(f"{type(node).__name__} is not verified")
 

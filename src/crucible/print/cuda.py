@@ -6,9 +6,9 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import singledispatchmethod
 
 from crucible.kernel import nodes as ir
+from crucible.kernel.dispatch import by_type
 from crucible.kernel.index import (
     ONE,
     OPPOSITE,
@@ -120,7 +120,7 @@ class _Printer(Words):
             )
         return found
 
-    @singledispatchmethod
+    @by_type
     def lines(self, node: object) -> list[str]:
         raise TypeError(f"{type(node).__name__} has no text in CUDA C++")
 
