@@ -66,8 +66,8 @@ def slower_with_chains(plan: Plan) -> frozenset[str]:
     """The wide convolutions that PyTorch's and a program of the chain behind it would be faster for: what is ours was
     chosen by the convolution alone, and a chain of many instructions goes on beside no products."""
     found, machine = set[str](), machine_of(plan.gpu)
-    for step in plan.steps:
-        conv = step.compute if isinstance(step, Fused) else None
+    for step in (each for each in plan.steps if isinstance(each, Fused)):
+        conv = step.compute
         if not isinstance(conv, Convolution) or conv.exact or not is_wide(conv.correlation, conv.source.dtype, machine):
             continue
         ours = least_clocks(conv, plan.gpu)
