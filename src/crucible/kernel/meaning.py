@@ -18,6 +18,7 @@ from crucible.gpus import WARP
 from crucible.kernel import meaning_bulk as bulk
 from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import meaning_sharing as sharing
+from crucible.kernel import meaning_streams as streams
 from crucible.kernel import meaning_windows as windows
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Number
@@ -228,6 +229,14 @@ class _Run(Places):
     @node.register
     def _(self, node: ir.Collect) -> None:
         bulk.collect(self, node)
+
+    @node.register
+    def _(self, node: ir.Carry) -> None:
+        streams.carry(self, node)
+
+    @node.register
+    def _(self, node: ir.MoveOn) -> None:
+        streams.move_on(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:

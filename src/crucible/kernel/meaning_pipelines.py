@@ -12,6 +12,8 @@ from crucible.kernel.whereabouts import Array, Places, Waits
 
 WARPGROUP, ROWS, UNITS, UNIT = 128, 64, 2, 16
 """Threads; rows of a product, its sixteens of bytes of K, and these."""
+EIGHT = 8
+"""Rows that lie one behind the other."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """What words of two are multiplied by."""
 
@@ -151,7 +153,7 @@ def _alike(run: Places, index: Index) -> int:
 
 def product(run: Places, node: ir.Product) -> None:
     sums, at = run.registers[node.into.of], run.element(node.into)
-    before = sums[at]
+    before = sums[at][: node.made]
     right = _read(run, *node.columns, 2 * len(before))
     if isinstance(node.rows, ir.Element):
         held = run.registers[node.rows.of][run.element(node.rows)]
@@ -163,7 +165,7 @@ def product(run: Places, node: ir.Product) -> None:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
         made = made + np.where(added(run, node), before, 0)
-    sums[at] = np.where(run.active, made, before)
+    sums[at][: node.made] = np.where(run.active, made, before)
 
 
 def added(run: Places, node: ir.Product | ir.Collect) -> Array:
@@ -176,7 +178,9 @@ def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:
     """[row][k]."""
     units, begin = run.matrices[matrix]
     begins = [begin + moved + unit * matrix.pitch for unit in range(UNITS)]
-    return np.concatenate([units[each : each + rows] for each in begins], axis=1)
+    row = np.arange(rows)
+    of_unit = row // EIGHT * matrix.eight + row % EIGHT
+    return np.concatenate([units[each + of_unit] for each in begins], axis=1)
 
 
 # copies

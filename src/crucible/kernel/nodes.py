@@ -41,14 +41,15 @@ from crucible.kernel.sliding import (
     Slide,
     Vacant,
 )
+from crucible.kernel.stream_nodes import Carry, MoveOn
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Collect", "Copy", "Deal", "Describe", "Element",
+    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy", "Deal", "Describe", "Element",
     "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "LoadMatrix",
-    "LoadTiles", "Margins", "Matrix", "Meet", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products",
+    "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products",
     "Provide", "Provided", "Send", "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
     "Turns", "Vacant", "Vote", "WarpMma",
 ]  # fmt: skip
@@ -360,6 +361,7 @@ Node: TypeAlias = (
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect
+    | Carry | MoveOn
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Take | Flip | Vote | Exchange
     | Sync

@@ -104,6 +104,8 @@ class Matrix:
     of: Shared
     pitch: int
     """Rows from a unit to the next."""
+    eight: int = 8
+    """Rows from an eight of those that are multiplied to the next: more, where others lie between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +262,10 @@ class Pipeline:
     """Or other places that are."""
     provides: bool = False
     """Whether those who read it store beforehand what tensor cores multiply by (see `Provide`)."""
+    carries: bool = False
+    """Whether a bulk copy brings one of the arrays of each stage (see `Carry`)."""
+    cleared: Shared | None = None
+    """The first array of a stage, if all of it that nobody stores is 0 from the beginning."""
 
     @property
     def slides(self) -> bool:

@@ -16,6 +16,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_bulk as bulk
 from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
+from crucible.kernel import verify_streams as streams
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
 from crucible.kernel import verify_windows as windows
@@ -194,6 +195,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Fill) -> None:
+        streams.carries(self, node)
         warpgroups.fill(self, node)
 
     @node.register
@@ -281,6 +283,15 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Collect) -> None:
         bulk.collect(self, node)
+
+    @node.register
+    def _(self, node: ir.Carry) -> None:
+        self.reads(node.source)
+        streams.carry(self, node)
+
+    @node.register
+    def _(self, node: ir.MoveOn) -> None:
+        streams.move_on(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:

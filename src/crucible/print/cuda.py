@@ -23,7 +23,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import bulk, dealing, sharing, sliding, warpgroups, warps, windows
+from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -315,6 +315,14 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Collect) -> list[str]:
         return bulk.collect(self, node, sliding.added(self, node))
+
+    @lines.register
+    def _(self, node: ir.Carry) -> list[str]:
+        return streams.carry(self, node)
+
+    @lines.register
+    def _(self, node: ir.MoveOn) -> list[str]:
+        return streams.move_on(self, node)
 
     @lines.register
     def _(self, node: ir.Describe) -> list[str]:

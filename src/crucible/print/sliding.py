@@ -10,13 +10,15 @@ from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Index, Number, Variable, lift
-from crucible.print import bulk, dealing, sharing
+from crucible.print import bulk, dealing, sharing, streams
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
 
 WARPGROUP = 128
 """Threads."""
+EIGHT = 8
+"""Rows that lie one behind the other."""
 MULTIPLIED = {"tf32": "tf32", "float16": "f16", "bfloat16": "bf16"}
 """What instructions call the types."""
 
@@ -38,7 +40,7 @@ def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")
     full, empty = (names.give((of, word), word) for word in ("full", "empty"))
     turns, s = names.give((of, "turns"), "turns") if of.turns else "", words.counter("s")
-    threads = {full: of.producers, empty: of.consumers}
+    threads = {full: of.producers + of.carries, empty: of.consumers}
     inits = [f"mbarrier_init({each} + {s}, {count});" for each, count in threads.items()]
     begins = block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)
     offsets = [
@@ -89,6 +91,8 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     """What nobody stores, of all stages."""
     if of.margins:
         return _margins(words, of, of.margins)
+    if of.cleared:
+        return _cleared(words, of)
     if not of.slack:
         return []
     rows = of.tiles[0].sizes[-2]
@@ -99,6 +103,13 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     if more == rows:
         return [f"{head} {words.names.of(of)}[{p}] = uint4{{}};  // what nobody stores stays 0"]
     return [f"{head} {words.names.of(of)}[{at}] = uint4{{}};  // read, and thrown away"]
+
+
+def _cleared(words: Words, of: ir.Pipeline) -> list[str]:
+    """The first array of all stages."""
+    p, own, units = words.counter("p"), of.offsets[1] // UNIT, of.offsets[-1] // UNIT
+    head = f"for (int {p} = threadIdx.x; {p} < {of.stages * own}; {p} += {words.kernel.threads})"
+    return [f"{head} {words.names.of(of)}[{p} / {own} * {units} + {p} % {own}] = uint4{{}};  // what nobody stores"]
 
 
 def _margins(words: Words, of: ir.Pipeline, given: ir.Margins) -> list[str]:
@@ -324,6 +335,9 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")
     name = names.give(matrix, matrix.name)
+    if matrix.eight != EIGHT:
+        apart = f"{matrix.pitch}, {matrix.eight}"
+        return [f"const unsigned long long {name} = make_smem_desc_apart({base}{moved}, {apart});"]
     return [f"const unsigned long long {name} = make_smem_desc({base}{moved}, {matrix.pitch});"]
 
 
@@ -345,21 +359,22 @@ def products(words: Words, node: ir.Products) -> list[str]:
     names.enter()
     body = words.body(node.body)
     names.leave()
+    settled = streams.settled(words, node)
     if node.waits == "later":
-        return ["wgmma_fence();", *body, "wgmma_commit();"]
+        return [*settled, "wgmma_fence();", *body, "wgmma_commit();"]
     every: Iterable[tuple[int, ...]] = itertools.product(*map(range, node.into.sizes[:-1]))
     if node.waits == "all":
         every = [()]
         words.called.pop(sm90.wgmma_wait(node.into.sizes[-1:]), None)
         words.called[sm90.wgmma_wait(node.into.sizes)] = None
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
-    return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
+    return [*settled, "wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 
 
 def product(words: Words, node: ir.Product) -> list[str]:
     of = node.columns[0].of.dtype
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
-    functions = sm90.wgmma(2 * node.into.vector, MULTIPLIED[of], rows)
+    functions = sm90.wgmma(2 * node.made, MULTIPLIED[of], rows, node.into.vector)
     words.called |= dict.fromkeys(functions.values())
     adds = "false" if node.adds is None else added(words, node) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))

@@ -10,6 +10,7 @@ from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.phases.lower import build_phases
 from crucible.kinds.convolution.pooled.lower import build_pooled
 from crucible.kinds.convolution.scatter.lower import build_scatter
+from crucible.kinds.convolution.streams.lower import build_streams, serves
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
@@ -19,6 +20,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.scatter import Scatter
+from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.kernel import Lowered
 from crucible.write.simplify import simplify
@@ -51,4 +53,6 @@ def _multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
         return build_phases(conv, tiling, gpu).lowered()
     if isinstance(tiling, Scatter):
         return build_scatter(conv, tiling, gpu).lowered()
+    if isinstance(tiling, Streams) and serves(conv, tiling):
+        return build_streams(conv, tiling, gpu).lowered()
     return build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)

@@ -1,0 +1,100 @@
+"""What becomes of sums whose rows are positions, in the registers in which they came to be: a lane has, of each tile,
+two positions of an eighth of the channels; eight lanes have eight neighbours of a row, 32 bytes of float32."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import ZERO, Compare, Condition, Index, Number
+from crucible.kinds.convolution.streams.frame import Frame, Item
+from crucible.kinds.convolution.vectors import Laid, Values, chained, value
+from crucible.kinds.indices import total
+from crucible.write.convolution.fused import is_of_row
+
+TWO = Number(2)
+
+
+class Leaving:
+    """It while it is made."""
+
+    def __init__(
+        self, frame: Frame, k: Builder, lane: Index, warp: Index, team: Index, sums: ir.Fragment
+    ) -> None:
+        self.frame, self.k, self.streams = frame, k, frame.streams
+        self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
+        self.channels = frame.conv.correlation.out_channels
+        self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
+
+    def leave(self, item: Item, t: Index) -> None:
+        """A plane of outputs, of those that have sums the oldest: channel by channel, so that what belongs to a channel
+        is read once."""
+        k, streams = self.k, self.streams
+        plane = self._plane(item, t)
+        with k.unrolled("j", Number(streams.channels // 8)) as j, k.unrolled("e", TWO) as e:
+            c = k.let("c", self.frame.first_channel + j * 8 + self.lane % 4 * 2 + e, "int")
+            below = (Compare("<", c, Number(self.channels)),) if self.channels % streams.channels else ()
+            with k.when(below, is_rest=True):
+                self._channel(item, plane, c, (j, e))
+
+    def _plane(self, item: Item, t: Index) -> Index | None:
+        if not self.streams.is_walked:
+            return None
+        return self.k.let("d", item.starts[0] + t - (self.streams.live - 1), "int")
+
+    def _channel(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index]) -> None:
+        k, streams = self.k, self.streams
+        values = self._values(item, c)
+        with k.unrolled("i", Number(streams.tiles)) as i, k.unrolled("r", TWO) as r:
+            places, inside = self._position(item, plane, i, r)
+            with k.when(inside, is_rest=True):
+                self._element(item, c, places, (i, r, *at), values)
+
+    def _values(self, item: Item, c: Index) -> Values:
+        """Of operands that hold a number for a channel, or for that of an image."""
+        found = {name: value(f"{name}_value") for name in self.of_row}
+        for name, each in found.items():
+            laid = self.frame.operands[name]
+            at = item.image * laid.strides[0] + c * laid.strides[1]
+            self.k.add(ir.Load(each, ir.Global(laid.tensor, at), declares=True))
+        return found
+
+    def _position(self, item: Item, plane: Index | None, i: Index, r: Index) -> tuple[list[Index], Condition]:
+        """Of row half r of tile i, along each dim; and the tests that it is one."""
+        k, streams, dims = self.k, self.streams, self.frame.dims
+        tile, across = self.team * streams.tiles + i, streams.tiles_in_row
+        row = tile // across
+        column: Index = tile % across * streams.tile_columns
+        if streams.tile_rows > 1:
+            row, column = row * 8 + self.warp % 4 * 2 + r, column + self.lane // 4
+        else:
+            column = column + self.warp % 4 * 16 + r * 8 + self.lane // 4
+        places = [k.let(dims[-1], item.starts[-1] + column, "int")]
+        if len(dims) > 1:
+            places.insert(0, k.let(dims[-2], item.starts[-2] + row, "int"))
+        places = [*([] if plane is None else [plane]), *places]
+        outputs = [axis.outputs for axis in streams.of.axes]
+        tests = tuple(
+            Compare("<", places[dim], Number(outputs[dim]))
+            for dim in range(int(streams.is_walked), len(dims))
+            if streams.boxes[dim] * streams.box[dim] > outputs[dim]
+        )
+        return places, tests
+
+    def _element(
+        self, item: Item, c: Index, places: list[Index], at: tuple[Index, Index, Index, Index], values: Values
+    ) -> None:  # fmt: skip
+        k, frame, (i, r, j, e) = self.k, self.frame, at
+        first = (self.streams.live - 1) * self.streams.channels // 2
+        product = ir.Element(self.sums, (i, j * 4 + r * 2 + e + first))
+        rest = {name: laid for name, laid in frame.operands.items() if name not in self.of_row}
+        came = {name: ir.Element(ir.Fragment(f"{name}_came", laid.tensor.dtype)) for name, laid in rest.items()}
+        for name, laid in rest.items():
+            k.add(ir.Load(came[name], self._at(item, c, places, laid), declares=True))
+        made = chained(k, frame.conv, product, values, came)
+        for name, laid in frame.results.items():
+            k.add(ir.Store(made[name], self._at(item, c, places, laid)))
+
+    @staticmethod
+    def _at(item: Item, c: Index, places: list[Index], laid: Laid) -> ir.Global:
+        terms = [at * stride for at, stride in zip((item.image, c, *places), laid.strides, strict=True)]
+        return ir.Global(laid.tensor, total(terms))

@@ -1,0 +1,109 @@
+"""Warpgroups that stage: a thread loads its pieces of a plane, waits for the stage, asks for the weights that come
+beside them, and stores its pieces."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Place
+from crucible.kinds.convolution.streams.frame import Frame, Item
+from crucible.kinds.convolution.streams.positions import Positions
+from crucible.kinds.convolution.walks.frame import WORDS
+from crucible.write.convolution.warpgroup.streams import STAGERS
+from crucible.write.convolution.warpgroup.walks import THREADS
+
+LANES = STAGERS * THREADS
+MOST_HELD = 40
+"""Registers of a thread for what is on its way."""
+
+
+class Producing:
+    """Their body while it is made."""
+
+    def __init__(self, frame: Frame, k: Builder) -> None:
+        self.frame, self.k, self.streams = frame, k, frame.streams
+        self.thread = k.let("thread", Place("thread", self.streams.threads) % LANES, "int")
+        self.packed = frame.packed_units(k)
+        self.reading = Positions(frame, k)
+        rounds = -(-self.reading.count // LANES)
+        self.turns = -(-rounds // max(1, MOST_HELD // self.reading.registers))
+        """How often a thread takes pieces at once."""
+        self.together = -(-rounds // self.turns)
+
+    def produce(self) -> None:
+        k, frame = self.k, self.frame
+        frame.enter(k)
+        with frame.items(k) as item:
+            self._planes(item)
+
+    def _planes(self, item: Item) -> None:
+        """All stages of an item, by one text for all parts of a plane."""
+        k, streams = self.k, self.streams
+        parts, steps, more = Number(len(streams.parts)), Number(streams.steps), streams.live - 1
+        with k.rounds("t", item.planes + more, unrolled=False) as t:
+            if not streams.once:
+                with k.rounds("s", steps, unrolled=False) as s, k.rounds("m", parts, unrolled=False) as m:
+                    self._stage(item, t, m, s)
+                return
+            with k.rounds("m", parts, unrolled=False) as m, k.when(self._is_read(item, t, m), is_rest=True, ends=True):
+                with k.rounds("s", steps, unrolled=False) as s:
+                    self._stage(item, t, m, s)
+
+    def _is_read(self, item: Item, t: Index, m: Index) -> Condition:
+        """Of the last plane of outputs' planes of input some are of later ones alone."""
+        streams = self.streams
+        if streams.last_part + 1 == len(streams.parts):
+            return ()
+        last = item.planes + (streams.live - 2)
+        return (Compare("<", t * len(streams.parts) + m, last * len(streams.parts) + (streams.last_part + 1)),)
+
+    def _stage(self, item: Item, t: Index, m: Index, s: Index) -> None:
+        k, frame = self.k, self.frame
+        with k.fill(frame.ring):
+            plane = self.reading.begin(item, s, self._depth(item, t, m))
+            if self.turns == 1:
+                self._turn(item, plane, m, s, self.thread, ())
+                return
+            with k.loop("turn", ZERO, Number(self.turns), type="int") as turn:
+                first = self.thread + turn * (self.together * LANES)
+                self._turn(item, plane, m, s, first, (Compare("==", turn, ZERO),))
+
+    def _depth(self, item: Item, t: Index, m: Index) -> Index | None:
+        """Which plane of input part m of plane t is."""
+        if not self.streams.is_walked:
+            return None
+        axis = self.streams.of.axes[0]
+        shifts = of_part([part.shift + axis.shifts[0] for part in self.streams.parts], m)
+        return (item.starts[0] + t) * axis.in_stride + shifts
+
+    def _turn(self, item: Item, plane: ir.Pointer, m: Index, s: Index, first: Index, who: Condition) -> None:
+        """What is loaded is not touched before the stage is waited for: so nvcc leaves all loads in a row (36 of 40 of
+        P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on."""
+        k, frame, reading = self.k, self.frame, self.reading
+        guarded = self.together * self.turns * LANES > reading.count
+        held = reading.held(Number(self.together))
+        with k.unrolled("k", Number(self.together)) as round_:
+            reading.load(item, plane, held, round_, first + round_ * LANES, s, guarded=guarded)
+        k.add(ir.Vacant(frame.ring))
+        self._carry(m, s, who)
+        with k.unrolled("k", Number(self.together)) as round_:
+            reading.store(held, round_, first + round_ * LANES, guarded=guarded)
+
+    def _carry(self, m: Index, s: Index, who: Condition) -> None:
+        streams = self.streams
+        units = of_part([streams.weight_units(part) for part in streams.parts], m)
+        begin = of_part(streams.begins, m) + s * units
+        source = ir.Global(self.packed, begin * WORDS)
+        to = ir.InShared(self.frame.weights, (ZERO, ZERO))
+        self.k.add(ir.Carry(self.frame.ring, to, source, units * WORDS, self.thread, who))
+
+
+def of_part(values: tuple[int, ...] | list[int], m: Index) -> Index:
+    """Of part m."""
+    steps = {after - before for before, after in zip(values, values[1:], strict=False)}
+    if len(steps) <= 1:
+        return m * (steps.pop() if steps else 0) + values[0]
+    found: Index = Number(values[-1])
+    for number, each in reversed(list(enumerate(values[:-1]))):
+        found = Either((Compare("==", m, Number(number)),), Number(each), found)
+    return found

@@ -1,0 +1,42 @@
+"""Stages that a bulk copy brings a part of, and sums that move on, for compute capability 9.0."""
+
+from __future__ import annotations
+
+import itertools
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import ZERO, Compare, quotient
+from crucible.print.words import UNIT, Words
+from crucible.target import sm90
+from crucible.target.cuda import block, unrolled
+
+
+def carry(words: Words, node: ir.Carry) -> list[str]:
+    """Who asks says how many bytes come before any of them can."""
+    of, names = node.pipeline, words.names
+    full = f"{names.of((of, 'full'))} + {names.of((of, 'slot'))}"
+    bytes_ = words.index(node.elements * ir.ITEM_BYTES[node.source.dtype])
+    source = words.offset(node.source.of, quotient(node.source.at, UNIT // ir.ITEM_BYTES[node.source.dtype]))
+    place = words.index(node.to.at[0], 1)
+    to = f"{words.tiles[node.to.tile]} + {names.of(node.to.tile)}{f' + {place}' if place != '0' else ''}"
+    lines = [f"mbarrier_expect_tx({full}, {bytes_});", f"bulk_copy({to}, {source}, {bytes_}, {full});"]
+    return block(f"if ({words.condition((Compare('==', node.thread, ZERO), *node.who))})", lines)
+
+
+def move_on(words: Words, node: ir.MoveOn) -> list[str]:
+    sums, size, i = words.element(node.sums), node.sums.vector, words.counter("i")
+    lines = unrolled(i, str(node.by), [f"{sums}[{i}] = 0;"])
+    if node.by < size:
+        to, source = f"{sums}[{size - 1} - {i}]", f"{sums}[{size - node.by - 1} - {i}]"
+        moved = f"{to} = moved_on({source}, {to}, blockIdx.z);  // 0, but the compiler does not know"
+        lines = [*unrolled(i, str(size - node.by), [moved]), *lines]
+    return lines
+
+
+def settled(words: Words, node: ir.Products) -> list[str]:
+    """All sums of a batch are there from here on."""
+    if not node.settles:
+        return []
+    words.called[sm90.settle(node.into.sizes[-1:])] = None
+    every = itertools.product(*map(range, node.into.sizes[:-1]))
+    return [f"settle({words.names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
