@@ -165,9 +165,10 @@ def fill(words: Words, node: ir.Fill) -> list[str]:
     names.enter()
     slot = names.give((of, "slot"), "slot")
     words.tiles = dict.fromkeys(of.tiles, f"{names.of(of)} + {slot} * {names.of((of, 'stage_units'))}")
+    begun = streams.begun(words, of, slot)
     waits = [] if any(isinstance(each, ir.Vacant) for each in ir.every(node.body)) else [vacant(words, of)]
     at = f"const int {slot} = {stage} % {of.stages};"
-    lines = [*waits, *words.body(node.body), f"mbarrier_arrive({names.of((of, 'full'))} + {slot});"]
+    lines = [*begun, *waits, *words.body(node.body), f"mbarrier_arrive({names.of((of, 'full'))} + {slot});"]
     names.leave()
     in_turn = f"if ({stage} % {of.fillers} == {names.of((of, 'filler'))})"
     if of.fillers == 1:
@@ -331,7 +332,9 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         moved = "" if at == "0" else f" + {words.index(node.at * unit)}"
     else:
         of = next(each for each in words.pipelines if tile in each.tiles)
-        base = f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}"
+        base = words.tiles[tile] if of.carries else (
+            f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}"
+        )
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")
     name = names.give(matrix, matrix.name)

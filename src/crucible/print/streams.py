@@ -11,6 +11,15 @@ from crucible.target import sm90
 from crucible.target.cuda import block, unrolled
 
 
+def begun(words: Words, of: ir.Pipeline, slot: str) -> list[str]:
+    """Where a stage of several arrays begins. Reckoned where they are touched, nvcc 13.0 makes other code of it."""
+    if not of.carries:
+        return []
+    at = words.names.give((of, "at"), "at")
+    words.tiles |= dict.fromkeys(of.tiles, at)
+    return [f"uint4* const {at} = {words.names.of(of)} + {slot} * {words.names.of((of, 'stage_units'))};"]
+
+
 def carry(words: Words, node: ir.Carry) -> list[str]:
     """Who asks says how many bytes come before any of them can."""
     of, names = node.pipeline, words.names

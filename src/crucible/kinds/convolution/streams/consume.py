@@ -27,6 +27,7 @@ class Consuming:
     def consume(self) -> None:
         k, frame, more = self.k, self.frame, self.streams.live - 1
         frame.enter(k)
+        self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
         k.add(ir.Declare((self.sums,), "sum"))
         with frame.items(k) as item:
             if self.streams.is_walked:
@@ -81,7 +82,7 @@ class Consuming:
         k.add(ir.Describe(weights, ZERO))
         for tile in range(streams.tiles):
             rows = ir.Matrix("a", frame.planes, streams.points, streams.eight)
-            k.add(ir.Describe(rows, self._tile(tile)))
+            k.add(ir.Describe(rows, self.places[tile]))
             into = ir.Element(self.sums, (Number(tile),))
             for number, ((row, column), _) in enumerate(part.taps):
                 at = (weights, number * STEP_UNITS * columns)

@@ -14,7 +14,7 @@ from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.vectors import laid
 from crucible.kinds.convolution.walks.frame import UNIT, WORDS
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.fused import Convolution, is_of_row
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
@@ -46,7 +46,9 @@ class Frame:
         self.step_stride = Size("step_stride", streams.unit * STEP_UNITS * conv.source.strides[1])
         """From the channels of a stage to the next ones."""
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
-        self.operands = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.operands}
+        self.operands = {
+            each.name: laid(each, conv.made_shape, self.dims, is_told=is_of_row(each)) for each in self.scene.operands
+        }
         self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
         self.dtype = "tf32" if conv.math == "tf32" else conv.source.dtype
         """Of what tensor cores multiply."""
