@@ -30,11 +30,8 @@ class Consuming:
         self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
         k.add(ir.Declare((self.sums,), "sum"))
         with frame.items(k) as item:
-            if self.streams.is_walked:
-                with k.rounds("t", item.planes + more, unrolled=False) as t:
-                    self._plane(item, t)
-            else:
-                self._plane(item, ZERO)
+            with k.rounds("t", item.planes + more, unrolled=False) as t:
+                self._plane(item, t)
 
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""

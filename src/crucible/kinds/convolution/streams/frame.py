@@ -42,7 +42,7 @@ class Frame:
         self.conv, self.streams = conv, streams
         self.scene = Scene(conv, streams, packed(conv.name, streams), gpu)
         self.dims = self.scene.dims
-        self.source = laid(conv.source, conv.correlation.in_shape, self.dims)
+        self.source = laid(conv.source, conv.correlation.in_shape, self.dims, is_told=True)
         self.step_stride = Size("step_stride", streams.unit * STEP_UNITS * conv.source.strides[1])
         """From the channels of a stage to the next ones."""
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
@@ -89,9 +89,12 @@ class Frame:
 
     def packed_units(self, k: Builder) -> ir.Pointer:
         """Of a block's channels."""
-        whole = self.part * (self.streams.packed_units * WORDS)
-        found = ir.Pointer("packed_units", self.packed, whole, is_of_units=True)
+        found = ir.Pointer("packed_units", self.packed, ZERO, is_of_units=True)
         k.add(ir.Declare(found))
+        if self.streams.channel_tiles > 1:
+            of_tile = self.part * (self.streams.packed_units * WORDS)
+            found = ir.Pointer("of_tile", found, of_tile, is_of_units=True)
+            k.add(ir.Declare(found))
         return found
 
     # items

@@ -62,7 +62,7 @@ def _about(frame: Frame) -> list[str]:
 
 
 def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
-    k, roles, streams = Builder(), list[ir.Role](), frame.streams
+    k, roles, streams = Builder(keeps_loops=True), list[ir.Role](), frame.streams
     thread, warp = Place("thread", streams.threads), Variable("warp", "int")
     lane = k.let("lane", thread % 32, "int")
     k.add(ir.Let(warp, thread // 32))

@@ -3,9 +3,12 @@ beside them, and stores its pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Place
+from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.positions import Positions
 from crucible.kinds.convolution.walks.frame import WORDS
@@ -39,15 +42,24 @@ class Producing:
     def _planes(self, item: Item) -> None:
         """All stages of an item, by one text for all parts of a plane."""
         k, streams = self.k, self.streams
-        parts, steps, more = Number(len(streams.parts)), Number(streams.steps), streams.live - 1
+        steps, more = Number(streams.steps), streams.live - 1
         with k.rounds("t", item.planes + more, unrolled=False) as t:
             if not streams.once:
-                with k.rounds("s", steps, unrolled=False) as s, k.rounds("m", parts, unrolled=False) as m:
+                with k.rounds("s", steps, unrolled=False) as s, self._each_part() as m:
                     self._stage(item, t, m, s)
                 return
-            with k.rounds("m", parts, unrolled=False) as m, k.when(self._is_read(item, t, m), is_rest=True, ends=True):
+            with self._each_part() as m, k.when(self._is_read(item, t, m), is_rest=True, ends=True):
                 with k.rounds("s", steps, unrolled=False) as s:
                     self._stage(item, t, m, s)
+
+    @contextmanager
+    def _each_part(self) -> Iterator[Index]:
+        """Of one alone no loop."""
+        if (count := len(self.streams.parts)) == 1:
+            yield ZERO
+            return
+        with self.k.rounds("m", Number(count), unrolled=False) as m:
+            yield m
 
     def _is_read(self, item: Item, t: Index, m: Index) -> Condition:
         """Of the last plane of outputs' planes of input some are of later ones alone."""
