@@ -24,11 +24,20 @@ def carry(words: Words, node: ir.Carry) -> list[str]:
     """Who asks says how many bytes come before any of them can."""
     of, names = node.pipeline, words.names
     full = f"{names.of((of, 'full'))} + {names.of((of, 'slot'))}"
-    bytes_ = words.index(node.elements * ir.ITEM_BYTES[node.source.dtype])
-    source = words.offset(node.source.of, quotient(node.source.at, UNIT // ir.ITEM_BYTES[node.source.dtype]))
+    of_unit = UNIT // ir.ITEM_BYTES[node.source.dtype]
+    many = words.index(quotient(node.elements, of_unit))
+    source = words.offset(node.source.of, quotient(node.source.at, of_unit))
     place = words.index(node.to.at[0], 1)
     to = f"{words.tiles[node.to.tile]} + {names.of(node.to.tile)}{f' + {place}' if place != '0' else ''}"
-    lines = [f"mbarrier_expect_tx({full}, {bytes_});", f"bulk_copy({to}, {source}, {bytes_}, {full});"]
+    names.enter()
+    units, from_ = names.give((node, "units"), "units"), names.give((node, "from"), "from_units")
+    lines = [
+        f"const int {units} = {many};",
+        f"const uint4* {from_} = {source};",
+        f"mbarrier_expect_tx({full}, {units} * {UNIT});",
+        f"bulk_copy({to}, {from_}, {units} * {UNIT}, {full});",
+    ]
+    names.leave()
     return block(f"if ({words.condition((Compare('==', node.thread, ZERO), *node.who))})", lines)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place
+from crucible.kernel.index import ZERO, Compare, Condition, Either, Holds, Index, Number, Place, Variable
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.positions import Positions
 from crucible.kinds.convolution.walks.frame import WORDS
@@ -66,8 +66,10 @@ class Producing:
         streams = self.streams
         if streams.last_part + 1 == len(streams.parts):
             return ()
-        last = item.planes + (streams.live - 2)
-        return (Compare("<", t * len(streams.parts) + m, last * len(streams.parts) + (streams.last_part + 1)),)
+        last = Compare("==", t, item.planes + (streams.live - 2))
+        done = Variable("done", "bool")
+        self.k.add(ir.Let(done, Holds((last, Compare("==", m, Number(streams.last_part + 1))))))
+        return (Compare("==", done, ZERO),)
 
     def _stage(self, item: Item, t: Index, m: Index, s: Index) -> None:
         k, frame = self.k, self.frame
