@@ -239,6 +239,19 @@ class _Run(Places):
         streams.move_on(self, node)
 
     @node.register
+    def _(self, node: ir.Ahead) -> None:
+        streams.ahead(self, node)
+
+    @node.register
+    def _(self, node: ir.Advance) -> Waits:
+        yield from streams.advance(self, node)
+
+    @node.register
+    def _(self, node: ir.Prefetch) -> None:
+        for more in (0, self.index(node.elements) - 1):
+            self.places(node.source, self.active, more)
+
+    @node.register
     def _(self, node: ir.Describe) -> None:
         pipelines.describe(self, node)
 

@@ -1,13 +1,24 @@
-"""What bulk copies to a part of a stage mean, and sums that move on."""
+"""What bulk copies to a part of a stage mean, what is done ahead of rounds, and sums that move on."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.meaning_pipelines import Stuck
 from crucible.kernel.tensor_cores import reinterpreted
-from crucible.kernel.whereabouts import Places
+from crucible.kernel.whereabouts import Array, Places, Waits
+
+
+@dataclass
+class At:
+    """Where each thread is in the rounds of a walk."""
+
+    of: ir.Ahead
+    item: Array
+    levels: list[Array]
 
 
 def carry(run: Places, node: ir.Carry) -> None:
@@ -33,3 +44,34 @@ def move_on(run: Places, node: ir.MoveOn) -> None:
     sums = run.registers[node.sums.of][run.element(node.sums)]
     moved = np.concatenate([np.zeros((node.by, *run.shape)), sums[: len(sums) - node.by]])
     sums[:] = np.where(run.active, moved, sums)
+
+
+def ahead(run: Places, node: ir.Ahead) -> None:
+    levels = [np.zeros(run.shape, int) for _ in node.walk.levels]
+    run.walked[node.walk] = At(node, np.broadcast_to(run.index(node.walk.first), run.shape), levels)
+
+
+def advance(run: Places, node: ir.Advance) -> Waits:
+    """The innermost loop first."""
+    known, walk, before = run.walked[node.walk], node.walk, run.active
+    yield from _placed(run, known)
+    on = before
+    for number, level in reversed(list(enumerate(walk.levels))):
+        run.variables[level.variable] = known.levels[number] + on
+        over = on & (run.variables[level.variable] >= run.index(level.count))
+        over |= on & run.holds(level.ends) if level.ends else False
+        known.levels[number] = run.variables[level.variable] = np.where(over, 0, run.variables[level.variable])
+        on = over
+    known.item = np.where(on, known.item + run.index(walk.by), known.item)
+    run.active = before & (known.item < run.index(walk.items))
+    if run.active.any():
+        yield from _placed(run, known)
+        yield from run.body(known.of.body)
+    run.active = before
+
+
+def _placed(run: Places, known: At) -> Waits:
+    walk = known.of.walk
+    run.variables[walk.item] = known.item
+    run.variables |= {level.variable: at for level, at in zip(walk.levels, known.levels, strict=True)}
+    yield from run.body(walk.placed)

@@ -41,17 +41,17 @@ from crucible.kernel.sliding import (
     Slide,
     Vacant,
 )
-from crucible.kernel.stream_nodes import Carry, MoveOn
+from crucible.kernel.stream_nodes import Advance, Ahead, Carry, Level, MoveOn, Prefetch, Walk
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy", "Deal", "Describe", "Element",
-    "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "LoadMatrix",
-    "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products",
+    "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy", "Deal", "Describe", "Element",
+    "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "Level", "LoadMatrix",
+    "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products",
     "Provide", "Provided", "Send", "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
-    "Turns", "Vacant", "Vote", "WarpMma",
+    "Turns", "Vacant", "Vote", "Walk", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -361,7 +361,7 @@ Node: TypeAlias = (
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect
-    | Carry | MoveOn
+    | Carry | MoveOn | Ahead | Advance | Prefetch
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Take | Flip | Vote | Exchange
     | Sync
@@ -411,7 +411,7 @@ def inside(node: Node) -> Body:
         return (*node.before, *node.products, *node.behind)
     if isinstance(node, InTurn):
         return (*node.before, *node.body, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee) else ()
+    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee | Ahead) else ()
 
 
 def every(body: Body) -> list[Node]:

@@ -1,11 +1,16 @@
-"""The nodes of stages that a bulk copy brings a part of, and of sums that move on from plane to plane."""
+"""The nodes of stages that a bulk copy brings a part of, of rows that are asked for ahead, and of sums that move on from
+plane to plane."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from crucible.kernel.index import Condition, Index
+from crucible.kernel.index import Condition, Index, Variable
 from crucible.kernel.places import Element, Global, InShared, Pipeline
+
+Body: TypeAlias = tuple[Any, ...]
+"""Nodes, as `nodes.Body`: that is put together of these as well."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +37,51 @@ class MoveOn:
     sums: Element
     """All of a fragment, or some of several."""
     by: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A loop of a `Walk`, from 0 on."""
+
+    variable: Variable
+    count: Index
+    ends: Condition = ()
+    """Where it is over before that, if anywhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """The rounds of loops one by one: of items, and within each of some more, the outer ones first."""
+
+    name: str
+    item: Variable
+    first: Index
+    items: Index
+    """Up to before which."""
+    by: Index
+    placed: Body
+    """Variables of an item, each a `Let`."""
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What threads do for the next round of loops, at each `Advance`; here they are at the first one."""
+
+    walk: Walk
+    body: Body
+
+
+@dataclass(frozen=True)
+class Advance:
+    """One round on; what is said for that is done, if there is one."""
+
+    walk: Walk
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """A thread asks for so many elements to come to the L2 cache, for loads to come; whole sixteens of bytes."""
+
+    source: Global
+    elements: Index

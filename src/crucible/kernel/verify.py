@@ -65,6 +65,11 @@ class _Verifier(Reader):
     """What threads of a role store for all of them, and nobody has waited for yet."""
     has_provided = False
 
+    def __init__(self, kernel: ir.Kernel) -> None:
+        super().__init__(kernel)
+        self.walked: dict[ir.Walk, ir.Ahead] = {}
+        """What is done for rounds to come."""
+
     def budgets(self) -> None:
         kernel = self.kernel
         if not 0 < kernel.threads <= MOST_THREADS:
@@ -292,6 +297,20 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.MoveOn) -> None:
         streams.move_on(self, node)
+
+    @node.register
+    def _(self, node: ir.Ahead) -> None:
+        self.declare(node.walk)
+        self.walked[node.walk] = node
+
+    @node.register
+    def _(self, node: ir.Advance) -> None:
+        streams.advance(self, node, self.walked.get(node.walk))
+
+    @node.register
+    def _(self, node: ir.Prefetch) -> None:
+        self.reads(node.source)
+        streams.prefetch(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:

@@ -1,4 +1,4 @@
-"""What must not be done with stages that a bulk copy brings a part of, and with sums that move on."""
+"""What must not be done with stages that a bulk copy brings a part of, ahead of them, and with sums that move on."""
 
 from __future__ import annotations
 
@@ -72,3 +72,32 @@ def move_on(reader: Reader, node: ir.MoveOn) -> None:
     for index, every in zip(node.sums.at, of.sizes, strict=False):
         reader.within(index, every, of.name, 1)
     reader.changes(node.sums)
+
+
+def advance(reader: Reader, node: ir.Advance, ahead: ir.Ahead | None) -> None:
+    """For any round that there is: of other threads it is another one."""
+    walk = node.walk
+    if ahead is None or not any(walk in scope for scope in reader.there):
+        reader.say(f"nobody said what is done for the next round of {walk.name}")
+        return
+    for each in ir.every(ahead.body):
+        if not isinstance(each, ir.Let | ir.If | ir.Prefetch):
+            reader.say(f"{type(each).__name__} is done ahead of a round of {walk.name}")
+    if reader.nearest(walk.by).low < 1:
+        reader.say(f"rounds of {walk.name} go on by {reader.nearest(walk.by).low}")
+    items = Range(reader.nearest(walk.first).low, reader.reach(walk.items).high - 1)
+    with reader.inside({walk.item: items}, "ahead of a round"):
+        reader.body(walk.placed)
+        rounds: dict[Index, Range] = {each.variable: Range(0, reader.reach(each.count).high - 1) for each in walk.levels}
+        with reader.inside(rounds, holds=tuple(Compare("<", each.variable, each.count) for each in walk.levels)):
+            reader.body(ahead.body)
+
+
+def prefetch(reader: Reader, node: ir.Prefetch) -> None:
+    count, more = reader.reach(node.elements), Variable("more", "int")
+    unit = CORE_BYTES // ir.ITEM_BYTES[node.source.dtype]
+    reader.spot(node.source, unit)
+    if count.low <= 0 or count.low % unit or count.step % unit:
+        reader.say(f"{count.low} of {node.source.tensor.name} are asked for, which are no whole sixteens of bytes")
+    with reader.inside({more: Range(0, count.high - 1)}, holds=(Compare("<", more, node.elements),)):
+        reader.spot(replace(node.source, at=node.source.at + more), 1)

@@ -325,6 +325,18 @@ class _Printer(Words):
         return streams.move_on(self, node)
 
     @lines.register
+    def _(self, node: ir.Ahead) -> list[str]:
+        return streams.ahead(self, node)
+
+    @lines.register
+    def _(self, node: ir.Advance) -> list[str]:
+        return streams.advance(self, node)
+
+    @lines.register
+    def _(self, node: ir.Prefetch) -> list[str]:
+        return streams.prefetch(self, node)
+
+    @lines.register
     def _(self, node: ir.Describe) -> list[str]:
         return sliding.describe(self, node)
 

@@ -1,4 +1,5 @@
-"""Stages that a bulk copy brings a part of, and sums that move on, for compute capability 9.0."""
+"""Stages that a bulk copy brings a part of, what is asked for ahead of them, and sums that move on, for compute
+capability 9.0."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, quotient
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
-from crucible.target.cuda import block, unrolled
+from crucible.target.cuda import block, indented, unrolled
 
 
 def begun(words: Words, of: ir.Pipeline, slot: str) -> list[str]:
@@ -58,3 +59,62 @@ def settled(words: Words, node: ir.Products) -> list[str]:
     words.called[sm90.settle(node.into.sizes[-1:])] = None
     every = itertools.product(*map(range, node.into.sizes[:-1]))
     return [f"settle({words.names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
+
+
+# ahead
+
+
+def ahead(words: Words, node: ir.Ahead) -> list[str]:
+    """Functions of the kernel, as what is foreseen is: one counts on, one does what is said."""
+    walk, names = node.walk, words.names
+    variables = [walk.item, *(each.variable for each in walk.levels)]
+    given = [names.give(each, f"{walk.name}_{each.name}") for each in variables]
+    begun = [f"{given[0]} = {words.index(walk.first)}", *(f"{each} = 0" for each in given[1:])]
+    move_on, do = names.give((walk, "on"), "advance"), names.give((walk, "do"), f"{walk.name}_round")
+    names.enter()
+    on = [*_placed(words, walk, tuple((each.count, each.ends) for each in walk.levels), ()), *_counted_on(words, walk)]
+    names.leave()
+    names.enter()
+    over = f"if ({given[0]} >= {words.index(walk.items, 1)}) return;"
+    done = [over, *_placed(words, walk, node.body, node.body)]
+    names.leave()
+    return [
+        f"int {', '.join(begun)};",
+        f"const auto {move_on} = [&] {{  // from round to round",
+        *indented(on),
+        "};",
+        f"const auto {do} = [&] {{",
+        *indented(done),
+        "};",
+    ]
+
+
+def _placed(words: Words, walk: ir.Walk, read: object, body: ir.Body) -> list[str]:
+    """Those variables of an item that are read."""
+    return words.body((*(each for each in walk.placed if ir.mentions(read, each.variable)), *body))
+
+
+def _counted_on(words: Words, walk: ir.Walk) -> list[str]:
+    """By one, from the innermost loop on."""
+    item, (first, *inner) = words.names.of(walk.item), walk.levels
+    outer = words.names.of(first.variable)
+    by, over = words.index(walk.by), _over(words, first)
+    lines = [f"if ({over}) {outer} = 0, {item} += {by};"]
+    for each in inner:
+        lines = block(f"if ({_over(words, each)})", [f"{words.names.of(each.variable)} = 0;", *lines])
+    return lines
+
+
+def _over(words: Words, level: ir.Level) -> str:
+    """Whether it is its last round."""
+    ends = f" || ({words.condition(level.ends)})" if level.ends else ""
+    return f"++{words.names.of(level.variable)} == {words.index(level.count, 1)}{ends}"
+
+
+def advance(words: Words, node: ir.Advance) -> list[str]:
+    return [f"{words.names.of((node.walk, each))}();" for each in ("on", "do")]
+
+
+def prefetch(words: Words, node: ir.Prefetch) -> list[str]:
+    bytes_ = words.index(node.elements * ir.ITEM_BYTES[node.source.dtype])
+    return [f"prefetch({words.address(node.source)}, {bytes_});"]

@@ -47,6 +47,10 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes,
                  :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
                  : "memory");
 }"""
+PREFETCH = """\
+__device__ __forceinline__ void prefetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
+}"""
 FENCE_PROXY_ASYNC = """\
 __device__ __forceinline__ void fence_proxy_async() {  // what was stored in shared memory is there for tensor cores
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -119,6 +123,7 @@ HELPERS = {
     "mbarrier_wait": MBARRIER_WAIT,
     "mbarrier_expect_tx": MBARRIER_EXPECT_TX,
     "bulk_copy": BULK_COPY,
+    "prefetch": PREFETCH,
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),

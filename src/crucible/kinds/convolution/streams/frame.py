@@ -45,6 +45,7 @@ class Frame:
         self.source = laid(conv.source, conv.correlation.in_shape, self.dims, is_told=True)
         self.step_stride = Size("step_stride", streams.unit * STEP_UNITS * conv.source.strides[1])
         """From the channels of a stage to the next ones."""
+        self.channel_stride = Size("channel_stride", conv.source.strides[1])
         self.packed = ir.Tensor(self.scene.packed.name, "int32", "read", self.scene.packed.elements)
         self.operands = {
             each.name: laid(each, conv.made_shape, self.dims, is_told=is_of_row(each)) for each in self.scene.operands
@@ -80,7 +81,7 @@ class Frame:
     @property
     def sizes(self) -> tuple[Size, ...]:
         every = (self.source, *self.operands.values(), *self.results.values())
-        return (self.step_stride, *(stride for each in every for stride in each.strides))
+        return (self.step_stride, self.channel_stride, *(stride for each in every for stride in each.strides))
 
     def begin(self, k: Builder) -> None:
         """Which channels are a block's."""

@@ -11,6 +11,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Place, Variable
 from crucible.kinds.built import Built
+from crucible.kinds.convolution.streams.ahead import fetches
 from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
 from crucible.kinds.convolution.streams.produce import Producing
@@ -23,7 +24,7 @@ from crucible.write.convolution.warpgroup.walks import THREADS
 
 def serves(conv: Convolution, streams: Streams) -> bool:
     """Whether it is made here; the rest is still text."""
-    return not conv.spread and not streams.fetches and not any(each.sums for each in conv.results)
+    return not conv.spread and not any(each.sums for each in conv.results)
 
 
 def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
@@ -50,6 +51,7 @@ def _about(frame: Frame) -> list[str]:
     box = "x".join(map(str, streams.box))
     walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
     planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
+    planes += " The rows of the next stage are asked for ahead, to the L2 cache." if fetches(frame) else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
         f" {WAYS[frame.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
@@ -71,7 +73,7 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     with k.role("consumers", GROUPS * THREADS, streams.registers, roles):
         Consuming(frame, k, lane, warp).consume()
     with k.role("producers", STAGERS * THREADS, STAGING_REGISTERS, roles):
-        Producing(frame, k).produce()
+        Producing(frame, k, lane).produce()
     k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
     lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
     return ir.Kernel(

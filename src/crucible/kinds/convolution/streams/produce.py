@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Either, Holds, Index, Number, Place, Variable
+from crucible.kernel.index import ZERO, Compare, Condition, Holds, Index, Number, Place, Variable
+from crucible.kinds.convolution.streams.ahead import ahead, fetches
 from crucible.kinds.convolution.streams.frame import Frame, Item
+from crucible.kinds.convolution.streams.parts import depth, is_over, of_part
 from crucible.kinds.convolution.streams.positions import Positions
 from crucible.kinds.convolution.walks.frame import WORDS
 from crucible.write.convolution.warpgroup.streams import STAGERS
@@ -23,8 +25,8 @@ MOST_HELD = 40
 class Producing:
     """Their body while it is made."""
 
-    def __init__(self, frame: Frame, k: Builder) -> None:
-        self.frame, self.k, self.streams = frame, k, frame.streams
+    def __init__(self, frame: Frame, k: Builder, lane: Index) -> None:
+        self.frame, self.k, self.streams, self.lane = frame, k, frame.streams, lane
         self.thread = k.let("thread", Place("thread", self.streams.threads) % LANES, "int")
         self.packed = frame.packed_units(k)
         self.reading = Positions(frame, k)
@@ -36,6 +38,7 @@ class Producing:
     def produce(self) -> None:
         k, frame = self.k, self.frame
         frame.enter(k)
+        self.ahead = ahead(frame, k, self.thread, self.lane) if fetches(frame) else None
         with frame.items(k) as item:
             self._planes(item)
 
@@ -48,7 +51,7 @@ class Producing:
                 with k.rounds("s", steps, unrolled=False) as s, self._each_part() as m:
                     self._stage(item, t, m, s)
                 return
-            with self._each_part() as m, k.when(self._is_read(item, t, m), is_rest=True, ends=True):
+            with self._each_part() as m, k.when(self._is_left(item, t, m), is_rest=True, ends=True):
                 with k.rounds("s", steps, unrolled=False) as s:
                     self._stage(item, t, m, s)
 
@@ -61,34 +64,27 @@ class Producing:
         with self.k.rounds("m", Number(count), unrolled=False) as m:
             yield m
 
-    def _is_read(self, item: Item, t: Index, m: Index) -> Condition:
-        """Of the last plane of outputs' planes of input some are of later ones alone."""
-        streams = self.streams
-        if streams.last_part + 1 == len(streams.parts):
+    def _is_left(self, item: Item, t: Index, m: Index) -> Condition:
+        """Whether the item is not done before part m."""
+        over = is_over(self.streams, item, t, m)
+        if not over:
             return ()
-        last = Compare("==", t, item.planes + (streams.live - 2))
         done = Variable("done", "bool")
-        self.k.add(ir.Let(done, Holds((last, Compare("==", m, Number(streams.last_part + 1))))))
+        self.k.add(ir.Let(done, Holds(over)))
         return (Compare("==", done, ZERO),)
 
     def _stage(self, item: Item, t: Index, m: Index, s: Index) -> None:
         k, frame = self.k, self.frame
         with k.fill(frame.ring):
-            plane = self.reading.begin(item, s, self._depth(item, t, m))
+            if self.ahead:
+                k.add(ir.Advance(self.ahead))
+            plane = self.reading.begin(item, s, depth(self.streams, item, t, m) if self.streams.is_walked else None)
             if self.turns == 1:
                 self._turn(item, plane, m, s, self.thread, ())
                 return
             with k.loop("turn", ZERO, Number(self.turns), type="int") as turn:
                 first = self.thread + turn * (self.together * LANES)
                 self._turn(item, plane, m, s, first, (Compare("==", turn, ZERO),))
-
-    def _depth(self, item: Item, t: Index, m: Index) -> Index | None:
-        """Which plane of input part m of plane t is."""
-        if not self.streams.is_walked:
-            return None
-        axis = self.streams.of.axes[0]
-        shifts = of_part([part.shift + axis.shifts[0] for part in self.streams.parts], m)
-        return (item.starts[0] + t) * axis.in_stride + shifts
 
     def _turn(self, item: Item, plane: ir.Pointer, m: Index, s: Index, first: Index, who: Condition) -> None:
         """What is loaded is not touched before the stage is waited for: so nvcc leaves all loads in a row (36 of 40 of
@@ -110,14 +106,3 @@ class Producing:
         source = ir.Global(self.packed, begin * WORDS)
         to = ir.InShared(self.frame.weights, (ZERO, ZERO))
         self.k.add(ir.Carry(self.frame.ring, to, source, units * WORDS, self.thread, who))
-
-
-def of_part(values: tuple[int, ...] | list[int], m: Index) -> Index:
-    """Of part m."""
-    steps = {after - before for before, after in zip(values, values[1:], strict=False)}
-    if len(steps) <= 1:
-        return m * (steps.pop() if steps else 0) + values[0]
-    found: Index = Number(values[-1])
-    for number, each in reversed(list(enumerate(values[:-1]))):
-        found = Either((Compare("==", m, Number(number)),), Number(each), found)
-    return found
