@@ -24,7 +24,7 @@ NEAR = 1e-6
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
-OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_runs_grad")
+OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_summed", "streamed_runs_grad")
 """Those that tests below change are tried as they are, too."""
 
 

@@ -101,6 +101,8 @@ class _Run(Places):
         if isinstance(node.what, ir.Shared):
             self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
+            self.touched.clear()  # all threads of the block wait for each other
+            self.of_teams.clear()
             pipelines.begin(self, node.what)
             if node.what.fed_by:
                 pipelines.begin(self, node.what.fed_by)
@@ -358,7 +360,10 @@ class _Run(Places):
             together[..., 0] = step(value, axis=-1)
             self.registers[node.into] = together
             return
-        if node.over == "groups":
+        if node.over == "columns":
+            apart = value.reshape(*value.shape[:-1], -1, WARP // many, many)
+            together = np.broadcast_to(step(apart, axis=-2, keepdims=True), apart.shape)
+        elif node.over == "groups":
             start = np.where(self.stays, value, _START[node.kind])  # of lanes without a row, whose threads are done
             apart = start.reshape(*value.shape[:-1], many, -1)
             together = np.broadcast_to(step(apart, axis=-2, keepdims=True), apart.shape)

@@ -290,13 +290,14 @@ class Reduce:
 
     `team`: of so many neighbouring lanes, at most a warp. `block`: of the whole block, through a number a warp in
     shared memory. `warps`: the same of any number of warps, by the first thread, which alone has it then; in shared
-    memory of its own. `groups`: of the threads that stand in one lane, where a block is groups of lanes.
+    memory of its own. `groups`: of the threads that stand in one lane, where a block is groups of lanes. `columns`: of
+    every so many lanes of a warp.
     """
 
     kind: str
     """`sum` or `max`."""
     into: Fragment
-    over: Literal["team", "block", "warps", "groups"]
+    over: Literal["team", "block", "warps", "groups", "columns"]
     sizes: tuple[Size, ...]
     """Threads of the team; threads of the block; how many groups, and lanes of one."""
     scratch: Shared | None = None

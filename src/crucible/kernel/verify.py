@@ -477,16 +477,17 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Reduce) -> None:
-        (self.warp_together if node.over == "team" else self.together)(f"a reduction over the {node.over}")
+        of_warps = node.over in ("team", "columns")
+        (self.warp_together if of_warps else self.together)(f"a reduction over the {node.over}")
         for each in self.done:
             if node.over != "groups" and self.differs(each, in_warps=True):
                 self.say(f"a reduction over the {node.over} waits for threads that are done")
         self.element(ir.Element(node.into), is_read=True) if not node.into.shape else self.known(node.into)
         self.changes(ir.Element(node.into))
         sizes = [each.value for each in node.sizes]
-        if node.over == "team" and (sizes[0] > WARP or sizes[0] & (sizes[0] - 1)):
+        if of_warps and (sizes[0] > WARP or sizes[0] & (sizes[0] - 1)):
             self.say(f"a team of {sizes[0]} threads: it must be a power of two up to {WARP}")
-        if node.over != "team" and math.prod(sizes) != self.kernel.threads:
+        if not of_warps and math.prod(sizes) != self.kernel.threads:
             self.say(f"a reduction of {' x '.join(map(str, sizes))} threads in a block of {self.kernel.threads}")
         if node.over in ("block", "groups"):
             self._through(node)

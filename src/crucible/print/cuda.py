@@ -88,7 +88,7 @@ class _Printer(Words):
         for node in ir.every(self.kernel.body):
             if isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared) and not node.what.at_launch:
                 return True
-            if isinstance(node, ir.Reduce) and node.over != "team":
+            if isinstance(node, ir.Reduce) and node.over not in ("team", "columns"):
                 return True
         return False
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Index, Number, Variable
+from crucible.kernel.index import ZERO, Compare, Index, Number, Place, Variable
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.leave import Leaving
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.warpgroup.streams import Part
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import THREADS
 
 
 class Consuming:
@@ -20,7 +20,7 @@ class Consuming:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.team = Variable("team", "int")
         # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
-        k.add(ir.Let(self.team, warp // WARPS, of_warp=True))
+        k.add(ir.Let(self.team, Place("thread", self.streams.threads) // THREADS, of_warp=True))
         self.sums = ir.Fragment("sums", "float32", (Number(self.streams.tiles), Number(self.streams.held)))
         self.leaving = Leaving(frame, k, lane, warp, self.team, self.sums)
 
@@ -32,6 +32,7 @@ class Consuming:
         with frame.items(k) as item:
             with k.rounds("t", item.planes + more, unrolled=False) as t:
                 self._plane(item, t)
+        self.leaving.end()
 
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""

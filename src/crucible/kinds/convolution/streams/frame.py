@@ -19,7 +19,7 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, Streams
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Frame:
             is_shared=True, moves=1, carries=True,
             cleared=self.planes if streams.staged_plane != streams.plane else None,
         )  # fmt: skip
+        self.part_tensors = tuple(
+            ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.scene.partials
+        )
+        words = GROUPS * WARPS * streams.total_words
+        self.totals = ir.Shared("totals", "float32", (Number(words),), "of each warp", at_launch=True, by_one=True)
+        """Of sums over batch and space: [warp][sum][channel]"""
         self.first_item: Index = ZERO
         self.part: Index = ZERO
         self.first_channel: Index = ZERO
@@ -76,7 +82,7 @@ class Frame:
     @property
     def tensors(self) -> tuple[ir.Tensor, ...]:
         read = (self.source.tensor, self.packed, *(each.tensor for each in self.operands.values()))
-        return (*read, *(each.tensor for each in self.results.values()))
+        return (*read, *(each.tensor for each in self.results.values()), *self.part_tensors)
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -87,6 +93,12 @@ class Frame:
         """Which channels are a block's."""
         self.part = k.named("part", Place("block", self.blocks) % self.scene.parts)
         self.first_channel = k.named("first_channel", self.part * self.streams.channels)
+        if self.part_tensors:
+            zero, thread = ir.Element(ir.Fragment("zero", "float32")), Place("thread", self.streams.threads)
+            k.add(ir.Declare(self.totals))
+            with k.loop("p", thread, self.totals.shape[0], Number(self.streams.threads), "int") as p:
+                k.add(ir.Declare((zero.of,), "sum"), ir.Store(zero, ir.InShared(self.totals, (p,))))
+        k.add(ir.Declare(self.ring))
 
     def packed_units(self, k: Builder) -> ir.Pointer:
         """Of a block's channels."""

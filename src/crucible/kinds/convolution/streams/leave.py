@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Index, Number
+from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.vectors import Laid, Values, chained, value
 from crucible.kinds.indices import total
 from crucible.write.convolution.fused import is_of_row
+from crucible.write.convolution.warpgroup.streams import GROUPS
+from crucible.write.convolution.warpgroup.walks import WARPS
 
 TWO = Number(2)
+LANES = Size("lanes", 4, "that have the channels of a position", counts=True)
 
 
 class Leaving:
@@ -23,6 +26,10 @@ class Leaving:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
         self.channels = frame.conv.correlation.out_channels
+        self.sums_of = {each.name: value(f"{each.name}_total") for each in frame.scene.sums}
+        if self.sums_of:
+            words = self.streams.total_words
+            self.own = k.let("own", team * (WARPS * words) + warp % WARPS * words, "int")
         self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
 
     def leave(self, item: Item, t: Index) -> None:
@@ -30,23 +37,61 @@ class Leaving:
         is read once."""
         k, streams = self.k, self.streams
         plane = self._plane(item, t)
+        below, last = self.channels % streams.channels > 0, Number(self.channels)
         with k.unrolled("j", Number(streams.channels // 8)) as j, k.unrolled("e", TWO) as e:
             c = k.let("c", self.frame.first_channel + j * 8 + self.lane % 4 * 2 + e, "int")
-            below = (Compare("<", c, Number(self.channels)),) if self.channels % streams.channels else ()
-            with k.when(below, is_rest=True):
-                self._channel(item, plane, c, (j, e))
+            tests = (Compare("<", c, last),) if below else ()
+            if self.sums_of:  # all lanes go on: they add up together
+                c = k.let("channel", Smaller(c, last - 1), "int") if below else c
+                self._added_up(item, plane, c, (j, e), tests)
+            else:
+                with k.when(tests, is_rest=True):
+                    self._channel(item, plane, c, (j, e), ())
+
+    def _added_up(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition) -> None:
+        """Of sums over batch and space what a warp has of a plane: eight lanes have the same channel."""
+        k, (j, e) = self.k, at
+        k.add(*(ir.Declare((each.of,), "sum") for each in self.sums_of.values()))
+        self._channel(item, plane, c, at, tests)
+        for number, total in enumerate(self.sums_of.values()):
+            k.add(ir.Reduce("sum", total.of, "columns", (LANES,)))
+            with k.when((Compare("<", self.lane, LANES),)):
+                place = self.own + (j * 8 + self.lane * 2 + e + number * self.streams.channels)
+                kept, before = ir.InShared(self.frame.totals, (place,)), value("before")
+                k.add(ir.Declare((before.of,)), ir.Load(before, kept))
+                k.add(ir.Accumulate("sum", before, total), ir.Store(before, kept))
+
+    def end(self) -> None:
+        """Added in one order on every run."""
+        if not self.sums_of:
+            return
+        k, frame, channels = self.k, self.frame, self.streams.channels
+        k.add(ir.Sync(of="role"))
+        p, warps = k.let("p", Place("thread", self.streams.threads), "int"), GROUPS * WARPS
+        with k.when((Compare("<", p, Number(channels)),)):
+            for number, parts in enumerate(frame.part_tensors):
+                each, whole = ir.Fragment("each", "float32", (Number(warps),)), value("whole")
+                k.add(ir.Declare((each,)), ir.Declare((whole.of,), "sum"))
+                for warp in range(warps):
+                    place = p + (warp * self.streams.total_words + number * channels)
+                    k.add(ir.Load(ir.Element(each, (Number(warp),)), ir.InShared(frame.totals, (place,))))
+                for warp in range(warps):
+                    k.add(ir.Accumulate("sum", whole, ir.Element(each, (Number(warp),))))
+                k.add(ir.Store(whole, ir.Global(parts, Place("block", frame.blocks) * channels + p)))
 
     def _plane(self, item: Item, t: Index) -> Index | None:
         if not self.streams.is_walked:
             return None
         return self.k.let("d", item.starts[0] + t - (self.streams.live - 1), "int")
 
-    def _channel(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index]) -> None:
+    def _channel(
+        self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition
+    ) -> None:  # fmt: skip
         k, streams = self.k, self.streams
         values = self._values(item, c)
         with k.unrolled("i", Number(streams.tiles)) as i, k.unrolled("r", TWO) as r:
             places, inside = self._position(item, plane, i, r)
-            with k.when(inside, is_rest=True):
+            with k.when((*inside, *tests), is_rest=True):
                 self._element(item, c, places, (i, r, *at), values)
 
     def _values(self, item: Item, c: Index) -> Values:
@@ -91,6 +136,7 @@ class Leaving:
         for name, laid in rest.items():
             k.add(ir.Load(came[name], self._at(item, c, places, laid), declares=True))
         made = chained(k, frame.conv, product, values, came)
+        k.add(*(ir.Accumulate("sum", total, made[name]) for name, total in self.sums_of.items()))
         for name, laid in frame.results.items():
             k.add(ir.Store(made[name], self._at(item, c, places, laid)))
 

@@ -14,6 +14,7 @@ from crucible.kinds.built import Built
 from crucible.kinds.convolution.streams.ahead import fetches
 from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
+from crucible.kinds.convolution.streams.leave import LANES
 from crucible.kinds.convolution.streams.produce import Producing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
@@ -24,14 +25,14 @@ from crucible.write.convolution.warpgroup.walks import THREADS
 
 def serves(conv: Convolution, streams: Streams) -> bool:
     """Whether it is made here; the rest is still text."""
-    return not conv.spread and not any(each.sums for each in conv.results)
+    return not conv.spread
 
 
 def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
     """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
     frame = Frame(conv, _fitted(conv, streams, gpu), gpu)
     told = tuple(_about(frame))
-    return Built((_kernel(frame, told),), (frame.scene.packed,), told)
+    return Built((_kernel(frame, told),), (frame.scene.packed, *frame.scene.partials), told)
 
 
 def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
@@ -69,7 +70,6 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     lane = k.let("lane", thread % 32, "int")
     k.add(ir.Let(warp, thread // 32))
     frame.begin(k)
-    k.add(ir.Declare(frame.ring))
     with k.role("consumers", GROUPS * THREADS, streams.registers, roles):
         Consuming(frame, k, lane, warp).consume()
     with k.role("producers", STAGERS * THREADS, STAGING_REGISTERS, roles):
@@ -77,5 +77,5 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
     lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
     return ir.Kernel(
-        frame.conv.name, frame.tensors, frame.sizes, frame.blocks, streams.threads, "long long", k.body, lines,
+        frame.conv.name, frame.tensors, (*frame.sizes, LANES), frame.blocks, streams.threads, "long long", k.body, lines,
     )  # fmt: skip
