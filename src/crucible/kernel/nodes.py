@@ -429,3 +429,11 @@ def mentions(given: object, variable: object) -> bool:
     if isinstance(given, Expr) or not is_dataclass(given):
         return False
     return any(mentions(getattr(given, each.name), variable) for each in fields(given))
+
+
+def needed(lets: tuple[Let, ...], given: object) -> tuple[Let, ...]:
+    """Those that something reads, or that one of those does."""
+    found: tuple[Let, ...] = ()
+    for each in reversed(lets):
+        found = (each, *found) if mentions((given, found), each.variable) else found
+    return found

@@ -59,7 +59,7 @@ class Walk:
     items: Index
     """Up to before which."""
     by: Index
-    placed: Body
+    placed: tuple[Any, ...]
     """Variables of an item, each a `Let`."""
     levels: tuple[Level, ...]
 

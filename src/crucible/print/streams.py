@@ -91,7 +91,7 @@ def ahead(words: Words, node: ir.Ahead) -> list[str]:
 
 def _placed(words: Words, walk: ir.Walk, read: object, body: ir.Body) -> list[str]:
     """Those variables of an item that are read."""
-    return words.body((*(each for each in walk.placed if ir.mentions(read, each.variable)), *body))
+    return words.body((*ir.needed(walk.placed, read), *body))
 
 
 def _counted_on(words: Words, walk: ir.Walk) -> list[str]:

@@ -124,7 +124,7 @@ class Frame:
             item = self.item(number)
             with k.apart(body):
                 yield item
-            k.add(*(each for each in item.lets if ir.mentions(tuple(body), each.variable)), *body)
+            k.add(*ir.needed(item.lets, tuple(body)), *body)
 
     def item(self, number: Index) -> Item:
         streams, lets = self.streams, list[ir.Let]()
@@ -140,7 +140,11 @@ class Frame:
                 lets.append(ir.Let(Variable(name, "int"), index))
                 index = lets[-1].variable
             placed.append(index)
-        return Item(placed[0], tuple(placed[1:]), self._planes_of(placed[1]), tuple(lets))
+        planes = self._planes_of(placed[1])
+        if not isinstance(planes, Number):
+            lets.append(ir.Let(Variable("planes", "int"), planes))
+            planes = lets[-1].variable
+        return Item(placed[0], tuple(placed[1:]), planes, tuple(lets))
 
     def _planes_of(self, first: Index) -> Index:
         streams = self.streams
