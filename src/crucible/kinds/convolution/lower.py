@@ -10,7 +10,7 @@ from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.phases.lower import build_phases
 from crucible.kinds.convolution.pooled.lower import build_pooled
 from crucible.kinds.convolution.scatter.lower import build_scatter
-from crucible.kinds.convolution.streams.lower import build_streams, serves
+from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
@@ -53,6 +53,6 @@ def _multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
         return build_phases(conv, tiling, gpu).lowered()
     if isinstance(tiling, Scatter):
         return build_scatter(conv, tiling, gpu).lowered()
-    if isinstance(tiling, Streams) and serves(conv, tiling):
+    if isinstance(tiling, Streams):
         return build_streams(conv, tiling, gpu).lowered()
     return build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)

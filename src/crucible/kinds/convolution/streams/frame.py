@@ -42,7 +42,13 @@ class Frame:
         self.conv, self.streams = conv, streams
         self.scene = Scene(conv, streams, packed(conv.name, streams), gpu)
         self.dims = self.scene.dims
-        self.source = laid(conv.source, conv.correlation.in_shape, self.dims, is_told=True)
+        batch, channels, *extents = conv.correlation.in_shape
+        sizes = conv.spread.sizes if conv.spread else (1,) * len(extents)
+        shape = (batch, channels, *(extent // size for extent, size in zip(extents, sizes, strict=True)))
+        self.source = laid(conv.source, shape, self.dims, is_told=True)
+        read = self.source.tensor.elements
+        self.choices = ir.Tensor(self.scene.choices[0], "uint8", "read", read) if self.scene.choices else None
+        """Where the source is not 0."""
         self.step_stride = Size("step_stride", streams.unit * STEP_UNITS * conv.source.strides[1])
         """From the channels of a stage to the next ones."""
         self.channel_stride = Size("channel_stride", conv.source.strides[1])
@@ -81,7 +87,7 @@ class Frame:
 
     @property
     def tensors(self) -> tuple[ir.Tensor, ...]:
-        read = (self.source.tensor, self.packed, *(each.tensor for each in self.operands.values()))
+        read = (self.source.tensor, *([self.choices] if self.choices else []), self.packed, *(each.tensor for each in self.operands.values()))
         return (*read, *(each.tensor for each in self.results.values()), *self.part_tensors)
 
     @property

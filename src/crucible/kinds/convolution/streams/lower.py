@@ -21,15 +21,12 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS as WAYS
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS
-
-
-def serves(conv: Convolution, streams: Streams) -> bool:
-    """Whether it is made here; the rest is still text."""
-    return not conv.spread
+from crucible.write.convolution.windows import SPREAD
 
 
 def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
-    """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots."""
+    """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots,
+    or boxes begin inside of windows."""
     frame = Frame(conv, _fitted(conv, streams, gpu), gpu)
     told = tuple(_about(frame))
     return Built((_kernel(frame, told),), (frame.scene.packed, *frame.scene.partials), told)
@@ -37,6 +34,11 @@ def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
 
 def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
     """With the sums of its chain."""
+    if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
+        raise MisuseError(
+            f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
+            f" ({streams.spread}): give it boxes of whole windows"
+        )
     streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
     if streams.shared_bytes > most:
         raise MisuseError(
@@ -61,6 +63,7 @@ def _about(frame: Frame) -> list[str]:
         f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
         f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"
         f" ({streams.shared_bytes // 1024} KiB).{planes}",
+        *([SPREAD] if frame.conv.spread else []),
     ]
 
 

@@ -32,14 +32,13 @@ class Positions:
         self.kept = "halves" if self.streams.unit == 8 else "word"
         self.depth: Index | None = None
 
-    def begin(self, item: Item, s: Index, depth: Index | None) -> ir.Pointer:
+    def begin(self, item: Item, s: Index, depth: Index | None) -> None:
         """Where a stage's channels of an image are."""
         k, frame = self.k, self.frame
         at = item.image * frame.source.strides[0] + s * frame.step_stride
-        origin = ir.Pointer("origin", frame.source.tensor, at)
-        k.add(ir.Declare(origin))
+        self.origin = ir.Pointer("origin", frame.source.tensor, at)
+        k.add(ir.Declare(self.origin))
         self.depth = None if depth is None else k.let("d", depth, "int")
-        return origin
 
     def held(self, together: Index) -> ir.Fragment:
         words = ir.Fragment("words", self.kept, (together, UNITS, Number(WORDS)), True)
@@ -48,17 +47,14 @@ class Positions:
 
     # loads
 
-    def load(
-        self, item: Item, origin: ir.Pointer, words: ir.Fragment, round_: Index, number: Index, s: Index, *,
-        guarded: bool,
-    ) -> None:  # fmt: skip
+    def load(self, item: Item, words: ir.Fragment, round_: Index, number: Index, s: Index, *, guarded: bool) -> None:
         """A position becomes one of those that are held; if `guarded` there may be none of that number."""
         k = self.k
         p = self._position(number)
         terms, tests = self._place(item, p)
         below = (Compare("<", p, Number(self.staged)),) if guarded or self.count > self.staged else ()
         inside = k.test("inside", (*below, *tests))
-        source = ir.Pointer("from", origin, total(terms))
+        source = ir.Pointer("from", self.origin, total(terms))
         k.add(ir.Declare(source))
         with k.unrolled("u", UNITS) as u:
             word = ir.Fragment("word", self.kept, words.shape[-1:], True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -13,6 +14,7 @@ from crucible.kinds.convolution.streams.ahead import ahead, fetches
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.parts import depth, is_over, of_part
 from crucible.kinds.convolution.streams.positions import Positions
+from crucible.kinds.convolution.streams.windows import Windows
 from crucible.kinds.convolution.walks.frame import WORDS
 from crucible.write.convolution.warpgroup.streams import STAGERS
 from crucible.write.convolution.warpgroup.walks import THREADS
@@ -29,7 +31,8 @@ class Producing:
         self.frame, self.k, self.streams, self.lane = frame, k, frame.streams, lane
         self.thread = k.let("thread", Place("thread", self.streams.threads) % LANES, "int")
         self.packed = frame.packed_units(k)
-        self.reading = Positions(frame, k)
+        spread = frame.conv.spread
+        self.reading: Any = Windows(frame, k, spread) if spread else Positions(frame, k)
         rounds = -(-self.reading.count // LANES)
         self.turns = -(-rounds // max(1, MOST_HELD // self.reading.registers))
         """How often a thread takes pieces at once."""
@@ -78,22 +81,22 @@ class Producing:
         with k.fill(frame.ring):
             if self.ahead:
                 k.add(ir.Advance(self.ahead))
-            plane = self.reading.begin(item, s, depth(self.streams, item, t, m) if self.streams.is_walked else None)
+            self.reading.begin(item, s, depth(self.streams, item, t, m) if self.streams.is_walked else None)
             if self.turns == 1:
-                self._turn(item, plane, m, s, self.thread, ())
+                self._turn(item, m, s, self.thread, ())
                 return
             with k.loop("turn", ZERO, Number(self.turns), type="int") as turn:
                 first = self.thread + turn * (self.together * LANES)
-                self._turn(item, plane, m, s, first, (Compare("==", turn, ZERO),))
+                self._turn(item, m, s, first, (Compare("==", turn, ZERO),))
 
-    def _turn(self, item: Item, plane: ir.Pointer, m: Index, s: Index, first: Index, who: Condition) -> None:
+    def _turn(self, item: Item, m: Index, s: Index, first: Index, who: Condition) -> None:
         """What is loaded is not touched before the stage is waited for: so nvcc leaves all loads in a row (36 of 40 of
         P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on."""
         k, frame, reading = self.k, self.frame, self.reading
         guarded = self.together * self.turns * LANES > reading.count
         held = reading.held(Number(self.together))
         with k.unrolled("k", Number(self.together)) as round_:
-            reading.load(item, plane, held, round_, first + round_ * LANES, s, guarded=guarded)
+            reading.load(item, held, round_, first + round_ * LANES, s, guarded=guarded)
         k.add(ir.Vacant(frame.ring))
         self._carry(m, s, who)
         with k.unrolled("k", Number(self.together)) as round_:
