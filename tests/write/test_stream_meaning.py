@@ -1,4 +1,4 @@
-"""Convolutions whose weights are streamed mean what they say: run on the CPU, role by role, before there is any text."""
+"""Convolutions whose weights are streamed mean what they say: run on the CPU, role by role, before there is text."""
 
 from __future__ import annotations
 

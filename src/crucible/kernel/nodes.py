@@ -47,11 +47,12 @@ from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy", "Deal", "Describe", "Element",
-    "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "Level", "LoadMatrix",
-    "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products",
-    "Provide", "Provided", "Send", "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
-    "Turns", "Vacant", "Vote", "Walk", "WarpMma",
+    "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy",
+    "Deal", "Describe", "Element", "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared",
+    "InTurn", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles",
+    "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided", "Send", "Share",
+    "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote", "Walk",
+    "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -412,7 +413,11 @@ def inside(node: Node) -> Body:
         return (*node.before, *node.products, *node.behind)
     if isinstance(node, InTurn):
         return (*node.before, *node.body, *node.behind)
-    return node.body if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee | Ahead) else ()
+    return (
+        node.body
+        if isinstance(node, For | Scope | Fill | Drain | Send | Own | Products | Share | Foresee | Ahead)
+        else ()
+    )
 
 
 def every(body: Body) -> list[Node]:

@@ -1,5 +1,5 @@
-"""The nodes of stages that a bulk copy brings a part of, of rows that are asked for ahead, and of sums that move on from
-plane to plane."""
+"""The nodes of stages that a bulk copy brings a part of, of rows that are asked for ahead, and of sums that move on
+from plane to plane."""
 
 from __future__ import annotations
 

@@ -88,7 +88,9 @@ def advance(reader: Reader, node: ir.Advance, ahead: ir.Ahead | None) -> None:
     items = Range(reader.nearest(walk.first).low, reader.reach(walk.items).high - 1)
     with reader.inside({walk.item: items}, "ahead of a round"):
         reader.body(walk.placed)
-        rounds: dict[Index, Range] = {each.variable: Range(0, reader.reach(each.count).high - 1) for each in walk.levels}
+        rounds: dict[Index, Range] = {
+            each.variable: Range(0, reader.reach(each.count).high - 1) for each in walk.levels
+        }
         with reader.inside(rounds, holds=tuple(Compare("<", each.variable, each.count) for each in walk.levels)):
             reader.body(ahead.body)
 

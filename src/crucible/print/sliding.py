@@ -332,8 +332,10 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         moved = "" if at == "0" else f" + {words.index(node.at * unit)}"
     else:
         of = next(each for each in words.pipelines if tile in each.tiles)
-        base = words.tiles[tile] if of.carries else (
-            f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}"
+        base = (
+            words.tiles[tile]
+            if of.carries
+            else (f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}")
         )
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")

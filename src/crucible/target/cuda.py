@@ -103,7 +103,7 @@ __device__ __forceinline__ T {kind}_over_team(T value) {{  // of `team` neighbou
 }}""",
         f"{kind}_over_columns": f"""\
 template <int lanes, typename T>
-__device__ __forceinline__ T {kind}_over_columns(T value) {{  // of every `lanes`-th of a warp, the same for each of them
+__device__ __forceinline__ T {kind}_over_columns(T value) {{  // of every `lanes`-th lane, the same for each of them
 #pragma unroll
     for (int distance = lanes; distance < 32; distance *= 2) {{
         {step.format("value", "__shfl_xor_sync(0xffffffffu, value, distance)")}

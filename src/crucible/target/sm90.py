@@ -189,7 +189,7 @@ def settle(sizes: Sequence[int]) -> str:
     """The function behind which sums of these sizes are what was written. Moved on plainly, nvcc 13.0 keeps them in two
     places at once."""
     lines = [
-        f"__device__ __forceinline__ void settle(float (&sums){_places(sizes)}) {{  // written ones are there behind it",
+        f"__device__ __forceinline__ void settle(float (&sums){_places(sizes)}) {{  // those written are there",
         '    asm volatile(""',
         *_operands(sizes),
         '                 :: "memory");',

@@ -15,7 +15,7 @@ from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import chosen, multiplied
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
@@ -55,4 +55,5 @@ def _multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
         return build_scatter(conv, tiling, gpu).lowered()
     if isinstance(tiling, Streams):
         return build_streams(conv, tiling, gpu).lowered()
-    return build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)
+    assert isinstance(tiling, Walks)
+    return build_walks(conv, tiling, gpu).lowered()

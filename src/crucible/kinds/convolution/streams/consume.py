@@ -29,9 +29,8 @@ class Consuming:
         frame.enter(k)
         self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
         k.add(ir.Declare((self.sums,), "sum"))
-        with frame.items(k) as item:
-            with k.rounds("t", item.planes + more, unrolled=False) as t:
-                self._plane(item, t)
+        with frame.items(k) as item, k.rounds("t", item.planes + more, unrolled=False) as t:
+            self._plane(item, t)
         self.leaving.end()
 
     def _plane(self, item: Item, t: Index) -> None:
@@ -46,8 +45,7 @@ class Consuming:
 
     def _each(self, item: Item, t: Index) -> None:
         """Parts of the same taps, by one text."""
-        k, streams = self.k, self.streams
-        self._steps(streams.parts[0], len(streams.parts))
+        self._steps(self.streams.parts[0], len(self.streams.parts))
         self.leaving.leave(item, t)
 
     def _parts(self, item: Item, t: Index, number: int) -> None:

@@ -87,7 +87,12 @@ class Frame:
 
     @property
     def tensors(self) -> tuple[ir.Tensor, ...]:
-        read = (self.source.tensor, *([self.choices] if self.choices else []), self.packed, *(each.tensor for each in self.operands.values()))
+        read = (
+            self.source.tensor,
+            *([self.choices] if self.choices else []),
+            self.packed,
+            *(each.tensor for each in self.operands.values()),
+        )
         return (*read, *(each.tensor for each in self.results.values()), *self.part_tensors)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
+from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.vectors import Laid, Values, chained, value
 from crucible.kinds.indices import total
@@ -20,9 +20,7 @@ LANES = Size("lanes", 4, "that have the channels of a position", counts=True)
 class Leaving:
     """It while it is made."""
 
-    def __init__(
-        self, frame: Frame, k: Builder, lane: Index, warp: Index, team: Index, sums: ir.Fragment
-    ) -> None:
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, team: Index, sums: ir.Fragment) -> None:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
         self.channels = frame.conv.correlation.out_channels
@@ -53,13 +51,13 @@ class Leaving:
         k, (j, e) = self.k, at
         k.add(*(ir.Declare((each.of,), "sum") for each in self.sums_of.values()))
         self._channel(item, plane, c, at, tests)
-        for number, total in enumerate(self.sums_of.values()):
-            k.add(ir.Reduce("sum", total.of, "columns", (LANES,)))
+        for number, own in enumerate(self.sums_of.values()):
+            k.add(ir.Reduce("sum", own.of, "columns", (LANES,)))
             with k.when((Compare("<", self.lane, LANES),)):
                 place = self.own + (j * 8 + self.lane * 2 + e + number * self.streams.channels)
                 kept, before = ir.InShared(self.frame.totals, (place,)), value("before")
                 k.add(ir.Declare((before.of,)), ir.Load(before, kept))
-                k.add(ir.Accumulate("sum", before, total), ir.Store(before, kept))
+                k.add(ir.Accumulate("sum", before, own), ir.Store(before, kept))
 
     def end(self) -> None:
         """Added in one order on every run."""
@@ -136,7 +134,7 @@ class Leaving:
         for name, laid in rest.items():
             k.add(ir.Load(came[name], self._at(item, c, places, laid), declares=True))
         made = chained(k, frame.conv, product, values, came)
-        k.add(*(ir.Accumulate("sum", total, made[name]) for name, total in self.sums_of.items()))
+        k.add(*(ir.Accumulate("sum", into, made[name]) for name, into in self.sums_of.items()))
         for name, laid in frame.results.items():
             k.add(ir.Store(made[name], self._at(item, c, places, laid)))
 

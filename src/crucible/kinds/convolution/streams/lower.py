@@ -79,6 +79,7 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
         Producing(frame, k, lane).produce()
     k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
     lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
+    sizes = (*frame.sizes, LANES)
     return ir.Kernel(
-        frame.conv.name, frame.tensors, (*frame.sizes, LANES), frame.blocks, streams.threads, "long long", k.body, lines,
+        frame.conv.name, frame.tensors, sizes, frame.blocks, streams.threads, "long long", k.body, lines,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from crucible.kernel.index import Compare, Condition, Either, Index, Number
@@ -11,7 +12,7 @@ from crucible.write.convolution.warpgroup.streams import Streams
 
 def of_part(values: Sequence[int], m: Index) -> Index:
     """The value of part m."""
-    steps = {after - before for before, after in zip(values, values[1:], strict=False)}
+    steps = {after - before for before, after in itertools.pairwise(values)}
     if len(steps) <= 1:
         return m * (steps.pop() if steps else 0) + values[0]
     found: Index = Number(values[-1])

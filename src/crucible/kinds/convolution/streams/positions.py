@@ -111,7 +111,9 @@ class Positions:
         if self.kept == "halves":
             staged = Staged(k, frame.conv.source.dtype, frame.conv.math, None)
             for number in range(WORDS):
-                staged.word(ir.Element(word, (Number(number),)), [read(Number(2 * number)), read(Number(2 * number + 1))])
+                staged.word(
+                    ir.Element(word, (Number(number),)), [read(Number(2 * number)), read(Number(2 * number + 1))]
+                )
             return
         for number in range(WORDS):
             k.add(ir.Load(ir.Element(word, (Number(number),)), *read(Number(number))))
@@ -136,7 +138,9 @@ class Positions:
         at = self._at(p)
         is_there = (Compare("<", p, Number(self.staged)),) if guarded or self.count > self.staged else ()
         with k.when(is_there), k.unrolled("u", UNITS) as u:
-            k.add(ir.Store(self._converted(words, round_, u), ir.InShared(planes, (u * self.streams.points + at, ZERO))))
+            k.add(
+                ir.Store(self._converted(words, round_, u), ir.InShared(planes, (u * self.streams.points + at, ZERO)))
+            )
 
     def _converted(self, words: ir.Fragment, round_: Index, u: Index) -> ir.Element:
         """A unit, as tensor cores take it."""

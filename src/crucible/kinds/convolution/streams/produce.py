@@ -54,9 +54,12 @@ class Producing:
                 with k.rounds("s", steps, unrolled=False) as s, self._each_part() as m:
                     self._stage(item, t, m, s)
                 return
-            with self._each_part() as m, k.when(self._is_left(item, t, m), is_rest=True, ends=True):
-                with k.rounds("s", steps, unrolled=False) as s:
-                    self._stage(item, t, m, s)
+            with (
+                self._each_part() as m,
+                k.when(self._is_left(item, t, m), is_rest=True, ends=True),
+                k.rounds("s", steps, unrolled=False) as s,
+            ):
+                self._stage(item, t, m, s)
 
     @contextmanager
     def _each_part(self) -> Iterator[Index]:
