@@ -768,7 +768,8 @@ WRONG: dict[str, Change] = {
         "streams that ask ahead", ir.Ahead, lambda node: replace(node, body=(ir.Sync(),)), 0, "Sync is done ahead of",
     ),
     "Advance: of other loops": (
-        "streams that ask ahead", ir.Advance, lambda node: replace(node, walk=replace(node.walk)), 0, "nobody said what",
+        "streams that ask ahead", ir.Advance, lambda node: replace(node, walk=replace(node.walk)), 0,
+        "nobody said what is done",
     ),
     "Prefetch: a row further": ("streams that ask ahead", ir.Prefetch, asked_further, 0, "x is read or written at"),
     "Prefetch: parts of sixteens": (

@@ -111,7 +111,7 @@ class Leaving:
             row, column = row * 8 + self.warp % 4 * 2 + r, column + self.lane // 4
         else:
             column = column + self.warp % 4 * 16 + r * 8 + self.lane // 4
-        places = [k.let(dims[-1], item.starts[-1] + column, "int")]
+        places: list[Index] = [k.let(dims[-1], item.starts[-1] + column, "int")]
         if len(dims) > 1:
             places.insert(0, k.let(dims[-2], item.starts[-2] + row, "int"))
         places = [*([] if plane is None else [plane]), *places]
