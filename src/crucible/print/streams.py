@@ -53,12 +53,17 @@ def move_on(words: Words, node: ir.MoveOn) -> list[str]:
 
 
 def settled(words: Words, node: ir.Products) -> list[str]:
-    """All sums of a batch are there from here on."""
+    """All sums of a batch are there from here on: in a loop, as nvcc 13.0 makes words of them before that else."""
     if not node.settles:
         return []
     words.called[sm90.settle(node.into.sizes[-1:])] = None
-    every = itertools.product(*map(range, node.into.sizes[:-1]))
-    return [f"settle({words.names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
+    lines, i = list[str](), words.counter("i")
+    *outer, count = node.into.sizes[:-1] or (1,)
+    for at in itertools.product(*map(range, outer)):
+        sums = f"{words.names.of(node.into)}{''.join(f'[{each}]' for each in at)}"
+        each = f"settle({sums}{f'[{i}]' * (len(node.into.sizes) > 1)});"
+        lines += unrolled(i, str(count), [each])
+    return lines
 
 
 # ahead

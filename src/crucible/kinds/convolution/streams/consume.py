@@ -27,6 +27,7 @@ class Consuming:
     def consume(self) -> None:
         k, frame, more = self.k, self.frame, self.streams.live - 1
         frame.enter(k)
+        self.first_tile = k.let("first_tile", self.team * self.streams.tiles, "int")
         self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
         k.add(ir.Declare((self.sums,), "sum"))
         with frame.items(k) as item, k.rounds("t", item.planes + more, unrolled=False) as t:
@@ -36,8 +37,8 @@ class Consuming:
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""
         streams = self.streams
-        for tile in range(streams.tiles):
-            self.k.add(ir.MoveOn(ir.Element(self.sums, (Number(tile),)), streams.channels // 2))
+        with self.k.unrolled("i", Number(streams.tiles)) as i:
+            self.k.add(ir.MoveOn(ir.Element(self.sums, (i,)), streams.channels // 2))
         if not streams.once:
             self._each(item, t)
             return
@@ -88,7 +89,7 @@ class Consuming:
         """Where one of a warpgroup's is in a plane."""
         streams = self.streams
         across, down = streams.tiles_in_row, streams.tile_rows * streams.step_of_rows
-        tile = self.team * streams.tiles + number
+        tile = self.first_tile + number
         if across > 1:
             return tile // across * down + tile % across * streams.tile_columns
         return tile * down
