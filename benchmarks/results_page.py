@@ -266,9 +266,10 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "networks_autotune_h100": (
         "Networks, with max-autotune among the baselines",
-        "24 of the 33, as `crucible fuse --race-max-autotune` writes them, on four GPUs of one host: all were built "
-        "first, for 22 minutes, and measured with nobody compiling. The other nine were not built by then, since "
-        "max-autotune compiles a network for ten minutes and more; eight of them are in the record below.",
+        "25 of the 33, as `crucible fuse --race-max-autotune` writes them: 24 on four GPUs of one host, all built "
+        "first, for 22 minutes, and measured with nobody compiling; 22 a few hours later on another H100, likewise. "
+        "The other eight were not built by then, since max-autotune compiles a network for ten minutes and more; seven "
+        "of them are in the record below.",
         lambda record: _columns(record, "networks_autotune_h100"),
     ),
     "networks_autotune_first_h100": (

@@ -153,6 +153,17 @@ def test_what_meets_its_own_transpose_is_computed_once() -> None:
     assert calls(plan) == ["transpose"] and kernels(plan) == ["max_pool2d", "add"]
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (1, 2, 2, 2)])
+def test_what_meets_its_own_transpose_twice_keeps_both(shape: tuple[int, ...]) -> None:
+    """The name that the one gets in a sum is what the other had in the product."""
+
+    def forward(self: Module, x: torch.Tensor) -> torch.Tensor:
+        turned = x.transpose(-1, 1 - len(shape))
+        return turned - x * turned + (x + turned * 2).exp()
+
+    check(Module(forward), torch.randn(shape))
+
+
 FRONTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "scaled": lambda x: F.leaky_relu(x * 0.5, 0.1),

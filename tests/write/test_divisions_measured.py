@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from crucible.capture import trace
 from crucible.gpus import H200
@@ -24,6 +26,9 @@ MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(
 )["modules"]
 SLOWEST = 1.2
 """Of the fastest one that was measured: estimates are right to about that."""
+OF_64 = json.loads((ROOT / "benchmarks/results/divisions_bf16_h100.json").read_text())["convolutions"]
+"""64 channels to 64 in two dims, where estimates are right to 1.3 at best."""
+SLOWEST_OF_64 = 1.3
 NOT_TIMED = {"conv_transpose1d_cos_kernel"}
 """Whose division came to be taken by what was learned from the file."""
 
@@ -44,3 +49,28 @@ def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     for name in set(MEASURED[module]) - NOT_TIMED:
         taken, measured = words(ways(asked[name], H200, 1)[0]), MEASURED[module][name]
         assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)
+
+
+class Chained(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.conv = (nn.ConvTranspose2d if "transpose" in kind else nn.Conv2d)(64, 64, 3)
+        self.leaks = "transpose" not in kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return F.gelu(F.leaky_relu(y * 1.5) if self.leaks else y)
+
+
+@pytest.mark.parametrize("name", OF_64)
+def test_of_64_channels_of_a_half_type_no_walk_is_taken(name: str) -> None:
+    """Walks are estimated fastest, and take 2.5 times as long as the fastest and more."""
+    one = OF_64[name]
+    dtype = getattr(torch, one["dtype"].split(",")[0])
+    module = Chained(one["kind"]).to(dtype).requires_grad_(False)
+    with torch.device("meta"):
+        x = torch.empty(one["input"], dtype=dtype)
+    asked = [each for each in questions(fuse(trace(module.to("meta"), [x]), gpu=H200)) if isinstance(each, Multiplying)]
+    ms = {way: each["ms"] for way, each in one["tried"].items()}
+    taken = words(ways(asked[0], H200, 1)[0])
+    assert ms[taken] <= SLOWEST_OF_64 * min(ms.values()), (taken, ms)

@@ -416,6 +416,10 @@ def by_few_lanes(node: Any) -> ir.Node:
     return replace(node, who=(Compare("<", Place("thread", 384) % 32, Number(5)),))
 
 
+def and_left(node: ir.Drain) -> ir.Node:
+    return replace(node, body=(*node.body, ir.Leave(node.pipeline)))
+
+
 def by_one_warpgroup(node: Any) -> ir.Node:
     return ir.If((Compare("==", Place("thread", 384) // 128, ZERO),), (node,))
 
@@ -712,6 +716,8 @@ WRONG: dict[str, Change] = {
     "Fill: by some": ("a product", ir.Fill, by_a_thread, 0, "a barrier of ring stands under a condition that differs"),
     "Drain: not waited for": ("a product", ir.Drain, outside, 0, "to whom its stage does not belong"),
     "Drain: in uneven rounds": ("a product", ir.Drain, in_uneven_rounds, 0, "a different number of rounds"),
+    "Drain: by some, of stages that threads fill": ("a product", ir.Drain, by_few_lanes, 0, "no bulk copies fill it"),
+    "Drain: left, of stages that threads fill": ("a product", ir.Drain, and_left, 0, "no bulk copies fill it"),
     "Fence: left out": ("a product", ir.Fence, left_out, 0, "b_high is handed to tensor cores"),
     "Fence: too early": ("a product of turned columns", ir.Fill, before_stores, -1, "b_low is handed to tensor cores"),
     "Split: left out": ("a product", ir.Split, left_out, -1, "is read before anything is in it"),

@@ -18,6 +18,9 @@ from crucible.kernel.index import ONE, ZERO, Compare, Number, Variable
 from crucible.kernel.meaning import Raced, Stuck
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.scatter.lower import build_scatter
+from crucible.print.names import Names
+from crucible.print.sliding import added
+from crucible.print.words import Words
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
 from support import NIGHTLY, some
 
@@ -148,3 +151,11 @@ def test_a_loop_ends_where_its_rest_is_skipped_for_good() -> None:
 def _rest(of: Variable) -> ir.Node:
     rest = ir.If((Compare("<", of, Number(2)),), (), ends=True)
     return ir.For(of, ZERO, Number(4), ONE, (rest, ir.Note()), unrolled=True)
+
+
+def test_text_adds_to_sums_where_the_meaning_does() -> None:
+    """Where they always are, another condition says no more."""
+    words, sums = Words(scattering(EVERY["bands"]), Names()), ir.Fragment("sums", "float32", (Number(8),))
+    also = (Compare("<", ZERO, Number(3)),)
+    said = {adds: added(words, ir.Collect(ir.Element(sums), sums, adds, also)) for adds in ((), also)}
+    assert said == {(): "", also: "0 < 3 || 0 < 3"}

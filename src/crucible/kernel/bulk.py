@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from crucible.kernel.index import Condition, Index, Variable
 from crucible.kernel.places import Element, Fragment, Global, InShared, Pipeline
-
-Body: TypeAlias = tuple[Any, ...]
-"""Nodes, as `nodes.Body`: that is put together of these as well."""
+from crucible.kernel.sliding import Body
 
 
 @dataclass(frozen=True)

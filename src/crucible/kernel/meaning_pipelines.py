@@ -7,13 +7,12 @@ import numpy as np
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.tensor_cores import Ring, halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
-WARPGROUP, ROWS, UNITS, UNIT = 128, 64, 2, 16
-"""Threads; rows of a product, its sixteens of bytes of K, and these."""
-EIGHT = 8
-"""Rows that lie one behind the other."""
+ROWS, UNITS, UNIT = 64, 2, 16
+"""Rows of a product, its sixteens of bytes of K, and these."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """What words of two are multiplied by."""
 
@@ -179,7 +178,7 @@ def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:
     units, begin = run.matrices[matrix]
     begins = [begin + moved + unit * matrix.pitch for unit in range(UNITS)]
     row = np.arange(rows)
-    of_unit = row // EIGHT * matrix.eight + row % EIGHT
+    of_unit = row // CORE_ROWS * matrix.eight + row % CORE_ROWS
     return np.concatenate([units[each + of_unit] for each in begins], axis=1)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
-from crucible.kernel.meaning_pipelines import WARPGROUP, Stuck, comes, window
+from crucible.kernel.meaning_pipelines import Stuck, comes, window
+from crucible.kernel.places import WARPGROUP
 from crucible.kernel.whereabouts import Array, Places, Waits
 
 

@@ -18,6 +18,8 @@ which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its 
 `number` an integer whose bits a float's register holds; `bytes` two neighbours in a register."""
 WARPGROUP = 128
 """Threads."""
+CORE_ROWS = 8
+"""Of a matrix, that lie one behind the other."""
 
 
 def words_of(given: str, wanted: str) -> int:
@@ -104,7 +106,7 @@ class Matrix:
     of: Shared
     pitch: int
     """Rows from a unit to the next."""
-    eight: int = 8
+    eight: int = CORE_ROWS
     """Rows from an eight of those that are multiplied to the next: more, where others lie between."""
 
 

@@ -144,6 +144,9 @@ class Reader:
         """Rows that a batch of products has of registers, and which of these."""
         self.flying: dict[ir.Fragment, list[tuple[ir.Fragment, Range]]] = {}
         """Sums of which products are on their way, and the rows of these."""
+        self.providing: tuple[ir.Shared, ...] = ()
+        """What threads of a role store for all of them, and nobody has waited for yet."""
+        self.has_provided = False
         self.has_turn = False
         self.by_turns: dict[bool, set[ir.Shared]] = {True: set(), False: set()}
         """What warpgroups touched in their turns, and what beside these, since all of several came together."""

@@ -4,13 +4,10 @@ copies bring to those who stage them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from crucible.kernel.index import ONE, ZERO, Condition, Index, Variable
 from crucible.kernel.places import Global, InShared, Pipeline
-
-Body: TypeAlias = tuple[Any, ...]
-"""Nodes, as `nodes.Body`: that is put together of these as well."""
+from crucible.kernel.sliding import Body
 
 
 @dataclass(frozen=True)

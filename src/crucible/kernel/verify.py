@@ -61,9 +61,6 @@ class _Verifier(Reader):
 
     static = 0
     """Bytes of shared memory beside pipelines."""
-    providing: tuple[ir.Shared, ...] = ()
-    """What threads of a role store for all of them, and nobody has waited for yet."""
-    has_provided = False
 
     def __init__(self, kernel: ir.Kernel) -> None:
         super().__init__(kernel)
@@ -241,24 +238,11 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Provide) -> None:
-        of = node.pipeline
-        warpgroups.come_together(self, of, of.consumers, "provide for")
-        if not of.provides or self.has_provided:
-            self.say(f"{of.name} has barriers for what is provided {'once' if of.provides else 'never'}")
-        for each in node.tiles:
-            if each not in self.filled or each not in self.written or each in self.pipelines:
-                self.say(f"{each.name} is provided, and nobody stored it")
-        self.providing, self.has_provided = node.tiles, True
+        sliding.provide(self, node)
 
     @node.register
     def _(self, node: ir.Provided) -> None:
-        of = node.pipeline
-        warpgroups.come_together(self, of, of.consumers, "wait for what is provided for")
-        if not self.providing:
-            self.say(f"threads wait for what nobody provides for {of.name}")
-        self.fenced |= set(self.providing)
-        self.written -= set(self.providing)
-        self.providing = ()
+        sliding.provided(self, node)
 
     @node.register
     def _(self, node: ir.Bring) -> None:

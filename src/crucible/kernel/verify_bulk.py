@@ -21,13 +21,15 @@ def drain(reader: Reader, node: ir.Drain) -> None:
     of = node.pipeline
     if of.slides:
         reader.say(f"a stage of {of.name} is drained by all, and windows of it slide from team to team")
+    leaves = [sum(isinstance(each, ir.Leave) for each in body) for body in (node.body, ir.every(node.body))]
+    if (node.who or leaves[1]) and not of.in_bulk:
+        reader.say(f"a stage of {of.name} is left before its end, or is some warpgroups', and no bulk copies fill it")
     stage = reader.stage
     if stage and isinstance(stage.node, ir.Fill) and stage.node.pipeline.fed_by is of:
         _drain_into(reader, node, stage)
         return
     if any(each.fed_by is of for each in reader.pipelines.values()):
         reader.say(f"a stage of {of.name} is drained where none is filled of it")
-    leaves = [sum(isinstance(each, ir.Leave) for each in body) for body in (node.body, ir.every(node.body))]
     if leaves not in ([0, 0], [1, 1]):
         reader.say(f"a stage of {of.name} is left {leaves[1]} times, or not always")
     with stage_of(reader, node, of.consumers, "drain"), _only(reader, node.who):
@@ -69,7 +71,8 @@ def _is_of_teams(reader: Reader, index: Index) -> bool:
     if not reader.differs(index):
         return True
     if isinstance(index, Binary) and index.sign == "/" and isinstance(index.left, Place):
-        return reader.reach(index.right).low % WARPGROUP == 0
+        by = reader.reach(index.right)
+        return by.low == by.high and by.low % WARPGROUP == 0
     if isinstance(index, Binary | Smaller | Larger):
         return _is_of_teams(reader, index.left) and _is_of_teams(reader, index.right)
     return index in reader.definitions and _is_of_teams(reader, reader.definitions[index])

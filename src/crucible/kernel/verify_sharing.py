@@ -10,8 +10,9 @@ from dataclasses import replace
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, Compare, Condition, Index, Place, Range, Variable, opposite, value_of
+from crucible.kernel.places import WARPGROUP
 from crucible.kernel.reader import WARPS, Reader
-from crucible.kernel.verify_warpgroups import CORE_BYTES, WARPGROUP, at_hand, come_together
+from crucible.kernel.verify_warpgroups import CORE_BYTES, at_hand, come_together
 
 ROUNDS = 2
 """Of a loop: what one leaves meets the next."""

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Index, Range, Variable
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import (
     CORE_BYTES,
-    CORE_ROWS,
     MOST_COLUMNS,
     MOST_UNITS,
-    WARPGROUP,
     at_hand,
     come_together,
     touched,
@@ -97,6 +96,27 @@ def _task(reader: Reader, node: ir.Slide | ir.Deal) -> None:
     with at_hand(reader, node):
         reader.body(node.products)
     reader.body(node.behind)
+
+
+def provide(reader: Reader, node: ir.Provide) -> None:
+    of = node.pipeline
+    come_together(reader, of, of.consumers, "provide for")
+    if not of.provides or reader.has_provided:
+        reader.say(f"{of.name} has barriers for what is provided {'once' if of.provides else 'never'}")
+    for each in node.tiles:
+        if each not in reader.filled or each not in reader.written or each in reader.pipelines:
+            reader.say(f"{each.name} is provided, and nobody stored it")
+    reader.providing, reader.has_provided = node.tiles, True
+
+
+def provided(reader: Reader, node: ir.Provided) -> None:
+    of = node.pipeline
+    come_together(reader, of, of.consumers, "wait for what is provided for")
+    if not reader.providing:
+        reader.say(f"threads wait for what nobody provides for {of.name}")
+    reader.fenced |= set(reader.providing)
+    reader.written -= set(reader.providing)
+    reader.providing = ()
 
 
 def bring(reader: Reader, node: ir.Bring) -> None:

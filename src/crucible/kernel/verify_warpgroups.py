@@ -6,17 +6,19 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index, Place, Range
 from crucible.kernel.memory import memory
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.reader import Reader, Stage
 
-WARP, WARPGROUP, REGISTERS = 32, 128, 64 * 1024
-"""Threads of a warp, and of a warpgroup; registers of a multiprocessor."""
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
 FEWEST_REGISTERS, REGISTERS_AT_ONCE = 24, 8
 MOST_STAGES_BYTES = 227 * 1024
 """Of shared memory that a block may ask for."""
-CORE_ROWS, CORE_BYTES, MOST_COLUMNS = 8, 16, 256
+CORE_BYTES, MOST_COLUMNS = 16, 256
 """Of a matrix as tensor cores read it."""
 MOST_UNITS = 1 << 14
 """What a descriptor has bits for, in sixteens of bytes."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, is_over_space, scalar, split, whole
 from crucible.write.expression import Expr, constant, substitute, tensor
-from crucible.write.program import Operand, Reduction
+from crucible.write.program import Reduction
 
 
 def expanded(value: Lazy, shape: Sequence[int]) -> Lazy:
@@ -151,6 +151,8 @@ def with_own_names(values: Sequence[Lazy], reserved: Iterable[str] = ()) -> tupl
 
 
 def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape, int]]) -> Lazy:
+    """All at once: what one operand is called now may be what another was."""
+    names = dict[str, str]()
     for operand in value.operands:
         held = value.tensors[operand.name]
         name, number = operand.name, 0
@@ -158,22 +160,19 @@ def _renamed(value: Lazy, taken: dict[str, tuple[str, Shape, int]]) -> Lazy:
         while taken.setdefault(name, own) != own:
             number += 1
             name = f"{held}_again" if number == 1 else f"{held}_again_{number}"
-        if name != operand.name:
-            value = _with_name(value, operand, name)
-    return value
+        names[operand.name] = name
+    return value if all(old == new for old, new in names.items()) else _with_names(value, names)
 
 
-def _with_name(value: Lazy, operand: Operand, name: str) -> Lazy:
-    new = {operand.leaf: tensor(name, operand.dtype)}
-    tensors = {(name if each == operand.name else each): held for each, held in value.tensors.items()}
+def _with_names(value: Lazy, names: Mapping[str, str]) -> Lazy:
+    new = {operand.leaf: tensor(names[operand.name], operand.dtype) for operand in value.operands}
     return replace(
         value,
-        operands=tuple(replace(o, name=name) if o is operand else o for o in value.operands),
-        tensors=tensors,
+        operands=tuple(replace(o, name=names[o.name]) for o in value.operands),
+        tensors={names.get(name, name): held for name, held in value.tensors.items()},
         reductions=tuple(replace(r, expr=substitute(r.expr, new)) for r in value.reductions),
         updates=tuple(
-            replace(u, buffer=name if u.buffer == operand.name else u.buffer, expr=substitute(u.expr, new))
-            for u in value.updates
+            replace(u, buffer=names.get(u.buffer, u.buffer), expr=substitute(u.expr, new)) for u in value.updates
         ),
         expr=substitute(value.expr, new),
     )

@@ -6,11 +6,8 @@ from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Condition
 from crucible.kernel.places import WARPGROUP
-from crucible.print.words import TYPES, Words
+from crucible.print.words import TYPES, UNIT, Words
 from crucible.target.cuda import block, unrolled
-
-UNIT = 16
-"""Bytes."""
 
 
 def pipeline(words: Words, of: ir.Pipeline, begin: str, barriers: str) -> list[str]:

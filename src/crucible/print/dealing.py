@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import value_of
+from crucible.kernel.places import WARPGROUP
 from crucible.print.words import Words
 from crucible.target.cuda import block, indented
-
-WARPGROUP = 128
-"""Threads."""
 
 
 def counters(words: Words, of: ir.Pipeline, first: int) -> list[str]:

@@ -8,12 +8,10 @@ from dataclasses import replace
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import OPPOSITE, quotient
+from crucible.kernel.places import WARPGROUP
 from crucible.print import streams
 from crucible.print.words import UNIT, Words
 from crucible.target.cuda import block, indented
-
-WARPGROUP = 128
-"""Threads."""
 
 
 def counters(words: Words, of: ir.Pipeline, role: ir.Role, first: int) -> list[str]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import Literal
 
 from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Index, Number, Variable, lift
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.print import bulk, dealing, sharing, streams
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
 
-WARPGROUP = 128
-"""Threads."""
-EIGHT = 8
-"""Rows that lie one behind the other."""
 MULTIPLIED = {"tf32": "tf32", "float16": "f16", "bfloat16": "bf16"}
 """What instructions call the types."""
 
@@ -340,7 +336,7 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")
     name = names.give(matrix, matrix.name)
-    if matrix.eight != EIGHT:
+    if matrix.eight != CORE_ROWS:
         apart = f"{matrix.pitch}, {matrix.eight}"
         return [f"const unsigned long long {name} = make_smem_desc_apart({base}{moved}, {apart});"]
     return [f"const unsigned long long {name} = make_smem_desc({base}{moved}, {matrix.pitch});"]
@@ -367,11 +363,9 @@ def products(words: Words, node: ir.Products) -> list[str]:
     settled = streams.settled(words, node)
     if node.waits == "later":
         return [*settled, "wgmma_fence();", *body, "wgmma_commit();"]
-    every: Iterable[tuple[int, ...]] = itertools.product(*map(range, node.into.sizes[:-1]))
-    if node.waits == "all":
-        every = [()]
-        words.called.pop(sm90.wgmma_wait(node.into.sizes[-1:]), None)
-        words.called[sm90.wgmma_wait(node.into.sizes)] = None
+    of_each = 0 if node.waits == "all" else len(node.into.sizes) - 1
+    every = itertools.product(*map(range, node.into.sizes[:of_each]))
+    words.called[sm90.wgmma_wait(node.into.sizes[of_each:])] = None
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
     return [*settled, "wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 
@@ -379,16 +373,18 @@ def products(words: Words, node: ir.Products) -> list[str]:
 def product(words: Words, node: ir.Product) -> list[str]:
     of = node.columns[0].of.dtype
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
-    functions = sm90.wgmma(2 * node.made, MULTIPLIED[of], rows, node.into.vector)
-    words.called |= dict.fromkeys(functions.values())
+    name, text = next(iter(sm90.wgmma(2 * node.made, MULTIPLIED[of], rows, node.into.vector).items()))
+    words.called[text] = None
     adds = "false" if node.adds is None else added(words, node) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))
-    return [f"{next(iter(functions))}({words.element(node.into)}, {operands}, {adds});"]
+    return [f"{name}({words.element(node.into)}, {operands}, {adds});"]
 
 
 def added(words: Words, node: ir.Product | ir.Collect) -> str:
     """Where sums that were there are added to; nothing where they always are."""
-    each = (words.condition(condition) for condition in (node.adds or (), node.or_where))
+    if not node.adds:
+        return ""
+    each = (words.condition(condition) for condition in (node.adds, node.or_where))
     return " || ".join(filter(None, each))
 
 

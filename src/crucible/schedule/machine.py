@@ -311,6 +311,9 @@ class Choices:
     most_strided_bytes: int = 227 * 1024
     """bytes: of the weight of a transposed convolution with strides, in two dims, up to which ours do (64 channels of
     4x4: 5.36 ms where torch.compile's took 2.69). From: kernelbench_level2_h200.json."""
+    most_walked_halves: int = 32
+    """channels: of half types in one or two dims, up to which walks along planes are chosen; of 64 they take 2.5 to
+    6.0 ms where tiles by warps take 1.3, and streams 1.05. From: divisions_bf16_h100.json."""
     most_in_front: int = 8
     """instructions: of a chain in front, which runs for each element that is staged. From: fronts_h200.json."""
     most_repeated: int = 2

@@ -67,6 +67,15 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
     return dtype in ("float32", "float16", "bfloat16") and not features % 8 and 0 < features <= most
 
 
+def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int) -> bool:
+    """Whether walks along planes are worth an estimate. Of 64 channels of a half type in two dims all twelve that were
+    raced take 1.9 to 6.0 times theirs: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or
+    streams take 0.8, 1.05 and 1.7 (64 x 256 x 256, 3x3, H100); of 8 in two dims a task took 2.0 times the estimate, of
+    32 in three 1.5. What takes the time is not known: loads of two bytes each, of rows that begin anywhere. One dim is
+    taken by likeness."""
+    return item_bytes > 2 or dims > 2 or channels <= m.choices.most_walked_halves
+
+
 def writing_less_pays(m: Machine, saved: int) -> bool:
     """Whether two further small kernels are worth it, for so many bytes that are neither written nor read three times
     and more."""

@@ -10,6 +10,9 @@ tensors wait for them (its chain's gradient). compute-sanitizer does not see wha
 from __future__ import annotations
 
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.schedule.machine import machine_of
+from crucible.schedule.pays import walking_pays
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.rows import plain
@@ -22,10 +25,14 @@ MOST_LOADS = 2
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
-    grouped inputs, pools and reductions of rows, weights that do not stay in shared memory."""
+    grouped inputs, pools and reductions of rows, weights that do not stay in shared memory; and where others are known
+    to be faster, whatever the estimate."""
+    of = conv.correlation
     if conv.reductions or conv.pool or conv.spread:
         return None
-    return walk(conv.correlation, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
+    if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
+        return None
+    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
 
 
 def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
