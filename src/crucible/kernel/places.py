@@ -80,6 +80,8 @@ class Shared:
     over: tuple[Shared | Pipeline, int] | None = None
     """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other. Or of
     a pipeline whose stages have all been read."""
+    is_last: bool = False
+    """Whether it lies behind all else that a launch asks for, barriers too."""
     by_one: bool = False
     """Whether each number is one thread's alone, from one barrier to the next: which one it is, the meaning holds."""
 

@@ -30,7 +30,7 @@ def begin(words: Words, offset: int) -> str:
 
 def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     names, placed = words.names, asked.memory(words.kernel)
-    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
+    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.barriers)})"
     if of.in_bulk:
         return bulk.pipeline(words, of, begin(words, placed.begins[of]), at)
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")

@@ -16,7 +16,7 @@ from crucible.write.convolution.warpgroup.walks import THREADS
 class Consuming:
     """Their body while it is made."""
 
-    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index) -> None:
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Variable) -> None:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.team = Variable("team", "int")
         # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
@@ -32,7 +32,6 @@ class Consuming:
         k.add(ir.Declare((self.sums,), "sum"))
         with frame.items(k) as item, k.rounds("t", item.planes + more, unrolled=False) as t:
             self._plane(item, t)
-        self.leaving.end()
 
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""
@@ -45,8 +44,14 @@ class Consuming:
         self._parts(item, t, 0)
 
     def _each(self, item: Item, t: Index) -> None:
-        """Parts of the same taps, by one text."""
-        self._steps(self.streams.parts[0], len(self.streams.parts))
+        """Parts of the same taps, by one text; as two loops, as those who stage have them, nvcc 13.0 unrolls the inner
+        one."""
+        streams = self.streams
+        if (count := len(streams.parts)) == 1:
+            self._share("s", streams.steps, streams.parts[0])
+        else:
+            with self.k.rounds("s", Number(streams.steps), unrolled=False):
+                self._share("m", count, streams.parts[0])
         self.leaving.leave(item, t)
 
     def _parts(self, item: Item, t: Index, number: int) -> None:
@@ -54,7 +59,7 @@ class Consuming:
         k, streams = self.k, self.streams
         if number == len(streams.parts):
             return
-        self._steps(streams.parts[number], 1)
+        self._share("s", streams.steps, streams.parts[number])
         if number == streams.last_part:
             with k.when((Compare(">=", t, Number(streams.live - 1)),) if streams.live > 1 else ()):
                 self.leaving.leave(item, t)
@@ -64,12 +69,12 @@ class Consuming:
             return
         self._parts(item, t, number + 1)
 
-    def _steps(self, part: Part, times: int) -> None:
-        """All stages of a plane of input, or of several."""
+    def _share(self, name: str, count: int, part: Part) -> None:
+        """So many stages."""
         k, frame, body = self.k, self.frame, list[ir.Node]()
         with k.apart(body), k.products(self.sums, settles=True):
             self._products(part)
-        k.add(ir.Share(frame.ring, Variable("s", "int"), Number(self.streams.steps * times), tuple(body)))
+        k.add(ir.Share(frame.ring, Variable(name, "int"), Number(count), tuple(body)))
 
     def _products(self, part: Part) -> None:
         """All of a stage in one go."""

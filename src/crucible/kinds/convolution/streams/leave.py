@@ -26,8 +26,8 @@ class Leaving:
         self.channels = frame.conv.correlation.out_channels
         self.sums_of = {each.name: value(f"{each.name}_total") for each in frame.scene.sums}
         if self.sums_of:
-            words = self.streams.total_words
-            self.own = k.let("own", team * (WARPS * words) + warp % WARPS * words, "int")
+            self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
+            k.add(ir.Declare(self.own))
         self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
 
     def leave(self, item: Item, t: Index) -> None:
@@ -54,28 +54,10 @@ class Leaving:
         for number, own in enumerate(self.sums_of.values()):
             k.add(ir.Reduce("sum", own.of, "columns", (LANES,)))
             with k.when((Compare("<", self.lane, LANES),)):
-                place = self.own + (j * 8 + self.lane * 2 + e + number * self.streams.channels)
-                kept, before = ir.InShared(self.frame.totals, (place,)), value("before")
+                place = j * 8 + self.lane * 2 + e + number * self.streams.channels
+                kept, before = ir.InShared(self.own, (place,)), value("before")
                 k.add(ir.Declare((before.of,)), ir.Load(before, kept))
                 k.add(ir.Accumulate("sum", before, own), ir.Store(before, kept))
-
-    def end(self) -> None:
-        """Added in one order on every run."""
-        if not self.sums_of:
-            return
-        k, frame, channels = self.k, self.frame, self.streams.channels
-        k.add(ir.Sync(of="role"))
-        p, warps = k.let("p", Place("thread", self.streams.threads), "int"), GROUPS * WARPS
-        with k.when((Compare("<", p, Number(channels)),)):
-            for number, parts in enumerate(frame.part_tensors):
-                each, whole = ir.Fragment("each", "float32", (Number(warps),)), value("whole")
-                k.add(ir.Declare((each,)), ir.Declare((whole.of,), "sum"))
-                for warp in range(warps):
-                    place = p + (warp * self.streams.total_words + number * channels)
-                    k.add(ir.Load(ir.Element(each, (Number(warp),)), ir.InShared(frame.totals, (place,))))
-                for warp in range(warps):
-                    k.add(ir.Accumulate("sum", whole, ir.Element(each, (Number(warp),))))
-                k.add(ir.Store(whole, ir.Global(parts, Place("block", frame.blocks) * channels + p)))
 
     def _plane(self, item: Item, t: Index) -> Index | None:
         if not self.streams.is_walked:
@@ -142,3 +124,22 @@ class Leaving:
     def _at(item: Item, c: Index, places: list[Index], laid: Laid) -> ir.Global:
         terms = [at * stride for at, stride in zip((item.image, c, *places), laid.strides, strict=True)]
         return ir.Global(laid.tensor, total(terms))
+
+
+def add_up(frame: Frame, k: Builder) -> None:
+    """What all warps have of sums, in one order on every run."""
+    channels, warps, parts = frame.streams.channels, GROUPS * WARPS, frame.scene.parts
+    # its own number: nvcc 13.0 keeps other words until here where it reads that as `blockIdx`
+    block = Place("block", frame.blocks) // parts * parts + frame.part
+    k.add(ir.Sync())
+    p = k.let("p", Place("thread", frame.streams.threads), "int")
+    with k.when((Compare("<", p, Number(channels)),)):
+        for number, of_blocks in enumerate(frame.part_tensors):
+            each = ir.Fragment("each", "float32", (Number(warps),))
+            whole, *rest = (ir.Element(each, (Number(warp),)) for warp in range(warps))
+            k.add(ir.Declare((each,)))
+            for warp, own in enumerate((whole, *rest)):
+                place = p + (warp * frame.streams.total_words + number * channels)
+                k.add(ir.Load(own, ir.InShared(frame.totals, (place,))))
+            k.add(*(ir.Accumulate("sum", whole, own) for own in rest))
+            k.add(ir.Store(whole, ir.Global(of_blocks, block * channels + p)))

@@ -14,7 +14,7 @@ from crucible.kinds.built import Built
 from crucible.kinds.convolution.streams.ahead import fetches
 from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
-from crucible.kinds.convolution.streams.leave import LANES
+from crucible.kinds.convolution.streams.leave import LANES, add_up
 from crucible.kinds.convolution.streams.produce import Producing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
@@ -78,6 +78,8 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     with k.role("producers", STAGERS * THREADS, STAGING_REGISTERS, roles):
         Producing(frame, k, lane).produce()
     k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
+    if frame.part_tensors:
+        add_up(frame, k)
     lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
     sizes = (*frame.sizes, LANES)
     return ir.Kernel(
