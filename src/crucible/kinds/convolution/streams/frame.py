@@ -71,7 +71,9 @@ class Frame:
             ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.scene.partials
         )
         words = GROUPS * WARPS * streams.total_words
-        self.totals = ir.Shared("totals", "float32", (Number(words),), "of each warp", at_launch=True, is_last=True, by_one=True)
+        self.totals = ir.Shared(
+            "totals", "float32", (Number(words),), "of each warp", at_launch=True, is_last=True, by_one=True
+        )
         """Of sums over batch and space: [warp][sum][channel]"""
         self.first_item: Index = ZERO
         self.part: Index = ZERO

@@ -71,7 +71,7 @@ class Leaving:
         values = self._values(item, c)
         with k.unrolled("i", Number(streams.tiles)) as i, k.unrolled("r", TWO) as r:
             places, inside = self._position(item, plane, i, r)
-            with k.when((*inside, *tests), is_rest=True):
+            with k.when((*inside, *tests), is_rest=not tests):  # as the text had it: nvcc 13.0 makes other code else
                 self._element(item, c, places, (i, r, *at), values)
 
     def _values(self, item: Item, c: Index) -> Values:
