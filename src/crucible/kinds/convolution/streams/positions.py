@@ -40,14 +40,14 @@ class Positions:
         k.add(ir.Declare(self.origin))
         self.depth = None if depth is None else k.let("d", depth, "int")
 
-    def held(self, together: Index) -> ir.Fragment:
-        words = ir.Fragment("words", self.kept, (together, UNITS, Number(WORDS)), True)
-        self.k.add(ir.Declare((words,)))
-        return words
+    def hold(self, together: Index) -> None:
+        """So many positions, of the turn that begins."""
+        self.words = ir.Fragment("words", self.kept, (together, UNITS, Number(WORDS)), True)
+        self.k.add(ir.Declare((self.words,)))
 
     # loads
 
-    def load(self, item: Item, words: ir.Fragment, round_: Index, number: Index, s: Index, *, guarded: bool) -> None:
+    def load(self, item: Item, round_: Index, number: Index, s: Index, *, guarded: bool) -> None:
         """A position becomes one of those that are held; if `guarded` there may be none of that number."""
         k = self.k
         p = self._position(number)
@@ -57,9 +57,9 @@ class Positions:
         source = ir.Pointer("from", self.origin, total(terms))
         k.add(ir.Declare(source))
         with k.unrolled("u", UNITS) as u:
-            word = ir.Fragment("word", self.kept, words.shape[-1:], True)
+            word = ir.Fragment("word", self.kept, self.words.shape[-1:], True)
             self._unit(word, source, u, s, inside)
-            k.add(ir.Convert(ir.Element(words, (round_, u)), ir.Element(word)))
+            k.add(ir.Convert(ir.Element(self.words, (round_, u)), ir.Element(word)))
 
     def _position(self, number: Index) -> Index:
         """Where positions are dealt, eight threads, which store 16 bytes each at a time, take eight that will be
@@ -132,24 +132,22 @@ class Positions:
 
     # stores
 
-    def store(self, words: ir.Fragment, round_: Index, number: Index, *, guarded: bool) -> None:
+    def store(self, round_: Index, number: Index, *, guarded: bool) -> None:
         k, planes = self.k, self.frame.planes
         p = self._position(number)
         at = self._at(p)
         is_there = (Compare("<", p, Number(self.staged)),) if guarded or self.count > self.staged else ()
         with k.when(is_there), k.unrolled("u", UNITS) as u:
-            k.add(
-                ir.Store(self._converted(words, round_, u), ir.InShared(planes, (u * self.streams.points + at, ZERO)))
-            )
+            k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (u * self.streams.points + at, ZERO))))
 
-    def _converted(self, words: ir.Fragment, round_: Index, u: Index) -> ir.Element:
+    def _converted(self, round_: Index, u: Index) -> ir.Element:
         """A unit, as tensor cores take it."""
         if self.kept == "halves":
-            return ir.Element(words, (round_, u))
-        unit = ir.Fragment("unit", self.frame.dtype, words.shape[-1:], True)
+            return ir.Element(self.words, (round_, u))
+        unit = ir.Fragment("unit", self.frame.dtype, self.words.shape[-1:], True)
         self.k.add(ir.Declare((unit,)))
         for number in map(Number, range(WORDS)):
-            self.k.add(ir.Convert(ir.Element(unit, (number,)), ir.Element(words, (round_, u, number))))
+            self.k.add(ir.Convert(ir.Element(unit, (number,)), ir.Element(self.words, (round_, u, number))))
         return ir.Element(unit)
 
     def _at(self, p: Index) -> Index:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -32,7 +31,7 @@ class Producing:
         self.thread = k.let("thread", Place("thread", self.streams.threads) % LANES, "int")
         self.packed = frame.packed_units(k)
         spread = frame.conv.spread
-        self.reading: Any = Windows(frame, k, spread) if spread else Positions(frame, k)
+        self.reading: Positions | Windows = Windows(frame, k, spread) if spread else Positions(frame, k)
         rounds = -(-self.reading.count // LANES)
         self.turns = -(-rounds // max(1, MOST_HELD // self.reading.registers))
         """How often a thread takes pieces at once."""
@@ -97,13 +96,13 @@ class Producing:
         P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on."""
         k, frame, reading = self.k, self.frame, self.reading
         guarded = self.together * self.turns * LANES > reading.count
-        held = reading.held(Number(self.together))
+        reading.hold(Number(self.together))
         with k.unrolled("k", Number(self.together)) as round_:
-            reading.load(item, held, round_, first + round_ * LANES, s, guarded=guarded)
+            reading.load(item, round_, first + round_ * LANES, s, guarded=guarded)
         k.add(ir.Vacant(frame.ring))
         self._carry(m, s, who)
         with k.unrolled("k", Number(self.together)) as round_:
-            reading.store(held, round_, first + round_ * LANES, guarded=guarded)
+            reading.store(round_, first + round_ * LANES, guarded=guarded)
 
     def _carry(self, m: Index, s: Index, who: Condition) -> None:
         streams = self.streams

@@ -16,9 +16,6 @@ from crucible.kinds.indices import total
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.windows import Spread
 
-Held = tuple[ir.Fragment, ir.Fragment | None]
-"""Values of windows, and the elements that have them."""
-
 
 class Windows:
     """Of a tensor that has an element for each window."""
@@ -52,16 +49,16 @@ class Windows:
         self.origins = [ir.Pointer(name, each, at) for name, each in zip(("origin", "chosen"), tensors, strict=False)]
         k.add(*map(ir.Declare, self.origins))
 
-    def held(self, together: Index) -> Held:
+    def hold(self, together: Index) -> None:
+        """Values of so many windows, and the elements that have them."""
         shape = together, Number(self.streams.unit)
-        values = ir.Fragment("value", self.frame.conv.source.dtype, shape)
-        choices = ir.Fragment("choice", "uint8", shape) if self.spread.choices else None
-        self.k.add(ir.Declare((values,)), *([ir.Declare((choices,))] if choices else []))
-        return values, choices
+        self.values = ir.Fragment("value", self.frame.conv.source.dtype, shape)
+        self.choices = [ir.Fragment("choice", "uint8", shape)] if self.spread.choices else []
+        self.k.add(*(ir.Declare((each,)) for each in (self.values, *self.choices)))
 
     # loads
 
-    def load(self, item: Item, held: Held, round_: Index, number: Index, s: Index, *, guarded: bool) -> None:
+    def load(self, item: Item, round_: Index, number: Index, s: Index, *, guarded: bool) -> None:
         k, frame, streams = self.k, self.frame, self.streams
         number = k.let("number", number, "int")
         u, *windows = self._window(number)
@@ -85,8 +82,7 @@ class Windows:
         with k.unrolled("j", Number(streams.unit)) as j:
             channel = s * each + u * streams.unit + j
             guard = (*inside, *((Compare("<", channel, Number(streams.of.in_channels)),) if ragged else ()))
-            for into, source in zip(held, sources, strict=False):
-                assert into
+            for into, source in zip((self.values, *self.choices), sources, strict=True):
                 k.add(ir.Load(ir.Element(into, (round_, j)), ir.Global(source, j * of_channel), guard))
 
     def _is_there(self, number: Index, *, guarded: bool) -> Condition:
@@ -101,7 +97,7 @@ class Windows:
 
     # stores
 
-    def store(self, held: Held, round_: Index, number: Index, *, guarded: bool) -> None:
+    def store(self, round_: Index, number: Index, *, guarded: bool) -> None:
         k, streams = self.k, self.streams
         number = k.let("number", number, "int")
         u, *windows = self._window(number)
@@ -110,13 +106,11 @@ class Windows:
             words = ir.Fragment("word", kept, (Number(streams.unit),))
             k.add(ir.Declare((words,)))
             with k.unrolled("j", Number(streams.unit)) as j:
-                k.add(ir.Convert(ir.Element(words, (j,)), ir.Element(held[0], (round_, j))))
+                k.add(ir.Convert(ir.Element(words, (j,)), ir.Element(self.values, (round_, j))))
             with k.unrolled("e", Number(math.prod(self.sizes))) as e:
-                self._element(words, held[1], round_, u, windows, e)
+                self._element(words, round_, u, windows, e)
 
-    def _element(
-        self, words: ir.Fragment, choices: ir.Fragment | None, round_: Index, u: Index, windows: list[Index], e: Index
-    ) -> None:  # fmt: skip
+    def _element(self, words: ir.Fragment, round_: Index, u: Index, windows: list[Index], e: Index) -> None:
         """Element e of the window's in the plane, where it is loaded."""
         k, streams, tests, placed = self.k, self.streams, list[Compare](), list[Index]()
         within = (e // self.sizes[1], e % self.sizes[1])
@@ -133,33 +127,29 @@ class Windows:
             unit = ir.Fragment("unit", "halves" if streams.unit == 8 else self.frame.dtype, (Number(WORDS),), True)
             k.add(ir.Declare((unit,)))
             for number in range(WORDS):
-                self._word(ir.Element(unit, (Number(number),)), words, choices, round_, e)
+                self._word(ir.Element(unit, (Number(number),)), words, round_, e)
             at = u * streams.points + self._at(*placed)
             k.add(ir.Store(ir.Element(unit), ir.InShared(self.frame.planes, (at, ZERO))))
 
-    def _word(
-        self, into: ir.Element, words: ir.Fragment, choices: ir.Fragment | None, round_: Index, e: Index
-    ) -> None:  # fmt: skip
+    def _word(self, into: ir.Element, words: ir.Fragment, round_: Index, e: Index) -> None:
         """What the element has of one channel, or of two."""
         k, (number,) = self.k, into.at
         if words.dtype != "half":
-            guard = self._is_chosen(choices, round_, number, e)
+            guard = self._is_chosen(round_, number, e)
             k.add(ir.Convert(into, ir.Element(words, (number,)), guard=guard))
             return
         values = list[ir.Element]()
         for half in (0, 1):
             j = number * 2 + half
             values.append(ir.Element(ir.Fragment("half", "half")))
-            guard = self._is_chosen(choices, round_, j, e)
+            guard = self._is_chosen(round_, j, e)
             k.add(ir.Convert(values[-1], ir.Element(words, (j,)), declares=True, guard=guard))
         both = ir.Element(ir.Fragment("both", "halves"))
         k.add(ir.Bits(both, tuple(values)), ir.Convert(into, both))
 
-    def _is_chosen(self, choices: ir.Fragment | None, round_: Index, j: Index, e: Index) -> Condition:
-        if choices is None:
-            return ()
-        chosen = ir.Held(Range(0, 255), ir.Element(choices, (round_, j)))
-        return (Compare("==", chosen, self.first_element + e),)
+    def _is_chosen(self, round_: Index, j: Index, e: Index) -> Condition:
+        chosen = [ir.Held(Range(0, 255), ir.Element(each, (round_, j))) for each in self.choices]
+        return tuple(Compare("==", each, self.first_element + e) for each in chosen)
 
     def _at(self, row: Index, column: Index) -> Index:
         """A row and a column of what is loaded, in its stage."""
