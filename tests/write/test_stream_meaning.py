@@ -22,8 +22,9 @@ from test_warpgroup_streams import Spreading
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO
 from crucible.kernel.meaning import Stuck, run
+from crucible.kernel.memory import BARRIER, memory, pipelines
 from crucible.kernel.verify import verify
-from crucible.kernel.whereabouts import OutOfBounds
+from crucible.kernel.whereabouts import OutOfBounds, Raced
 from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
@@ -175,3 +176,16 @@ def test_stages_that_nobody_fills_are_waited_for_forever() -> None:
         error(case, changed(streaming(case), ir.Fill, lambda node: ir.Note("left out")))
     with pytest.raises(Stuck, match="wait forever"):
         error(case, changed(streaming(case), ir.Share, lambda node: replace(node, count=node.count + 1)))
+
+
+def test_sums_are_added_up_when_all_are_there() -> None:
+    """In memory behind all else, where the barriers of stages do not move on with them."""
+    case = EVERY["streamed_summed"]
+    kernel = streaming(case)
+    placed = memory(kernel)
+    (begin,) = (at for what, at in placed.begins.items() if isinstance(what, ir.Shared))
+    (ring,) = pipelines(kernel)
+    assert begin == placed.barriers + BARRIER * ring.barriers
+    early = changed(kernel, ir.Sync, lambda node: ir.Note("left out"))
+    with pytest.raises(Raced, match="two threads touch what is one's alone"):
+        error(case, early)
