@@ -13,7 +13,6 @@ import instructions
 import torch
 
 from crucible.target import sm90
-from crucible.write.convolution.warpgroup import pieces
 from crucible.write.kernel import Kernel
 
 COMPILE = [
@@ -81,13 +80,7 @@ def columns_source() -> str:
     of = instructions
     way = of.Way(256, 1, shifted=False, registers=False)
     units = of.TAPS * of.STEPS * 128 + of.STEPS * 2 * (way.columns + of.PLACES[-1])
-    parts = [
-        sm90.ADDRESS,
-        sm90.FENCE_PROXY_ASYNC,
-        sm90.MAKE_SMEM_DESC,
-        *pieces.BEGIN,
-        *pieces.products("tf32", way.columns),
-    ]
+    parts = [*of.BEFORE, *sm90.wgmma(way.columns, rows="described").values()]
     kernel = Kernel(way.name, of.kernel(way), (), (), ("out", "clocks"), (of.BLOCKS, 1, 1), 128, 16 * units)
     text = ["#include <cuda_runtime.h>", "#include <cstdint>", *parts, kernel.text, launch(kernel)]
     return "\n".join(text).replace(f"launch_{way.name}", "columns")

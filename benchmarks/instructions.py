@@ -20,13 +20,13 @@ from torch.utils.cpp_extension import load_inline
 
 from crucible import hardware
 from crucible.target import sm90
-from crucible.write.convolution.warpgroup import pieces
-from crucible.write.convolution.warpgroup.held import held_products, multiply_held
 
 COLUMNS = (72, 128, 256)
 TAPS, STEPS, ROUNDS, BLOCKS = 18, 4, 64, 132
 PLACES = (0, 1, 40, 41)
 """Of P38's taps, in positions of 16 bytes."""
+BEFORE = (sm90.ADDRESS, sm90.FENCE_PROXY_ASYNC, sm90.MAKE_SMEM_DESC, sm90.WGMMA_FENCE, sm90.WGMMA_COMMIT)
+"""Functions that stand before all kernels."""
 
 
 class Way(NamedTuple):
@@ -53,11 +53,8 @@ def kernel(way: Way) -> str:
     products = []
     for step, tap in itertools.product(range(STEPS), range(TAPS)):
         place = step * 2 * points + (PLACES[tap % len(PLACES)] if way.shifted else 0)
-        if way.registers:
-            held = ", ".join(f"weights[{i}]" for i in range(4))
-            products.append(f"{multiply_held('tf32')}(sums, {held}, b + {place}, true);")
-        else:
-            products.append(f"multiply_tf32(sums, a + {(step * TAPS + tap) * 128}, b + {place}, true);")
+        rows = "weights" if way.registers else f"a + {(step * TAPS + tap) * 128}"
+        products.append(f"wgmma_m64n{way.columns}k8_tf32(sums, {rows}, b + {place}, true);")
     lines = "\n        ".join(products)
     return f"""\
 __global__ void __launch_bounds__({128 * way.warpgroups}, 1) {way.name}(float* out, long long* clocks) {{
@@ -74,7 +71,7 @@ __global__ void __launch_bounds__({128 * way.warpgroups}, 1) {way.name}(float* o
         wgmma_fence();
         {lines}
         wgmma_commit();
-        finish_products(sums);
+        wgmma_wait(sums);
     }}
     clocks[blockIdx.x] = clock64() - begin;
     float total = 0;
@@ -85,10 +82,10 @@ __global__ void __launch_bounds__({128 * way.warpgroups}, 1) {way.name}(float* o
 
 def source() -> str:
     """All ways in spaces of their own, as functions of a number of columns have the same names."""
-    parts = [sm90.ADDRESS, sm90.FENCE_PROXY_ASYNC, sm90.MAKE_SMEM_DESC, *pieces.BEGIN]
+    parts = list(BEFORE)
     for columns in COLUMNS:
-        own = [*pieces.products("tf32", columns), held_products("tf32", columns, 1)[0]]
-        own += [kernel(way) for way in WAYS if way.columns == columns]
+        own = dict.fromkeys(text for rows in ("held", "described") for text in sm90.wgmma(columns, rows=rows).values())
+        own |= dict.fromkeys(kernel(way) for way in WAYS if way.columns == columns)
         parts.append(f"namespace n{columns} {{\n" + "\n".join(own) + "\n}")
     return "\n".join(parts)
 

@@ -101,6 +101,7 @@ WITH_NUMPY = {
     "meaning_bulk",
     "meaning_pipelines",
     "meaning_sharing",
+    "meaning_streams",
     "meaning_windows",
     "tensor_cores",
     "whereabouts",

@@ -8,7 +8,9 @@ from typing import Any
 
 from crucible.kernel import nodes as ir
 
-WITH_A_BODY = ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Send | ir.Own | ir.Products | ir.Share | ir.Foresee
+WITH_A_BODY = (
+    ir.For | ir.If | ir.Scope | ir.Fill | ir.Drain | ir.Send | ir.Own | ir.Products | ir.Share | ir.Foresee | ir.Ahead
+)
 
 
 def changed(

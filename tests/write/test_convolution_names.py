@@ -24,7 +24,7 @@ from pooled_harness import WANTED
 
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.target.names import KEYWORDS, MARK, resolved, wish
+from crucible.target.names import KEYWORDS, MARK
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.expression import substitute
@@ -179,14 +179,6 @@ def test_a_name_that_hides_is_seen() -> None:
     assert differences(text, text.replace("x", "g"))
     assert differences(text, text.replace("x", "int"))
     assert differences(text, text.replace("= 0", "= 1"))
-
-
-def test_a_tensor_goes_first_and_takes_its_family_along() -> None:
-    x = wish("x")
-    text = f"f({x}); const float {x}_value = {x}[0], {MARK}exp = exp({x}_value), {MARK}log = {MARK}exp;"
-    assert resolved(text) == "f(x); const float x_value = x[0], exp_2 = exp(x_value), log = exp_2;"
-    assert resolved(text + " int x_value;").startswith("f(x_2); const float x_2_value = x_2[0]")
-    assert resolved(f"{wish('out_2')} + {wish('out')} + out") == "out_2 + out_3 + out"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from test_pools import CASES
 from test_products import CASES as PRODUCT_CASES
 from test_scatter_meaning import EVERY as SCATTERS
 from test_scatter_meaning import scattering
+from test_stream_meaning import EVERY as STREAMS
+from test_stream_meaning import streaming
 from test_walk_meaning import EVERY as WALKS
 from test_walk_meaning import walking
 from test_warp_meaning import EVERY as WARPS
@@ -95,6 +97,9 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a walk along planes": lambda: walking(WALKS["bulk"]),
     "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
+    "streams": lambda: streaming(STREAMS["streamed_of_three"]),
+    "streams that ask ahead": lambda: streaming(STREAMS["streamed_runs_grad"]),
+    "streams that add up": lambda: streaming(STREAMS["streamed_summed"]),
     "a gradient by warpgroups": lambda: grouped(GROUPED["two_dims_weight"])[0],
     "a gradient of planes that are brought": lambda: grouped(GROUPED["brought_weight"])[0],
     "a gradient of planes that a warp brings": lambda: grouped(GROUPED["two_stage_weight"])[0],
@@ -132,6 +137,36 @@ def test_nothing_is_wrong_with_products(name: str) -> None:
     for each in (of, *(of.gradient(operand.name, "upstream") for operand in (of.left, of.right))):
         for made in build_product(each, H200).kernels:
             assert verify(made) == ()
+
+
+def by_another_thread(node: ir.Carry) -> ir.Node:
+    return replace(node, thread=Place("thread", 512) % 128)
+
+
+def in_another_round(node: ir.Carry) -> ir.Node:
+    return replace(node, who=(Compare("==", node.thread, ZERO),))
+
+
+def to_the_next_unit(node: ir.Carry) -> ir.Node:
+    return replace(node, to=replace(node.to, at=(node.to.at[0] + 1, ZERO)))
+
+
+def from_the_next_unit(node: ir.Carry) -> ir.Node:
+    return replace(node, source=replace(node.source, at=node.source.at + 4))
+
+
+def asked_further(node: ir.Prefetch) -> ir.Node:
+    return replace(node, source=replace(node.source, at=node.source.at + 8))
+
+
+def vacant_last(node: ir.Fill) -> ir.Node:
+    body = sorted(node.body, key=lambda each: isinstance(each, ir.Vacant))
+    return replace(node, body=tuple(body))
+
+
+def without_sums(node: ir.Declare) -> ir.Node:
+    is_sums = isinstance(node.what, tuple) and node.what[0].name == "sums"
+    return replace(node, start="") if is_sums else node
 
 
 def left_out(node: ir.Node) -> ir.Node:
@@ -717,6 +752,44 @@ WRONG: dict[str, Change] = {
     ),
     "Deal: by some": ("phases", ir.Deal, by_a_lane, 0, "a barrier of ring stands under a condition"),
     "Deal: in uneven rounds": ("phases", ir.Deal, by_lanes_dealt, 0, "a different number of stages"),
+    "Carry: left out": ("streams", ir.Carry, left_out, 0, "a part of a stage of ring is copied 0 times"),
+    "Carry: by all": ("streams", ir.Carry, by_another_thread, 0, "asked for by other threads than one of 256"),
+    "Carry: in no round": ("streams", ir.Carry, in_another_round, 0, "is copied 1 times, or not always"),
+    "Carry: beside the stage": ("streams", ir.Carry, to_the_next_unit, 0, "weights is read or written at"),
+    "Carry: beyond the weights": (
+        "streams", ir.Carry, from_the_next_unit, 0, "streamed_of_three_packed is read or written at",
+    ),
+    "Carry: parts of sixteens": (
+        "streams", ir.Carry, lambda node: replace(node, elements=node.elements - 1), 0, "are no whole sixteens",
+    ),
+    "Carry: too early": ("streams", ir.Fill, vacant_last, 0, "weights is copied to before who read its stage last"),
+    "MoveOn: further than there are sums": (
+        "streams", ir.MoveOn, lambda node: replace(node, by=33), 0, "sums (1, 32) of float32 moves on by 33 of 32",
+    ),
+    "MoveOn: of all tiles": (
+        "streams", ir.MoveOn, lambda node: replace(node, sums=ir.Element(node.sums.of)), 0, "moves on by 16 of",
+    ),
+    "Ahead: left out": ("streams that ask ahead", ir.Ahead, left_out, 0, "nobody said what is done for the next round"),
+    "Ahead: a barrier": (
+        "streams that ask ahead", ir.Ahead, lambda node: replace(node, body=(ir.Sync(),)), 0, "Sync is done ahead of",
+    ),
+    "Advance: of other loops": (
+        "streams that ask ahead", ir.Advance, lambda node: replace(node, walk=replace(node.walk)), 0,
+        "nobody said what is done",
+    ),
+    "Prefetch: a row further": ("streams that ask ahead", ir.Prefetch, asked_further, 0, "x is read or written at"),
+    "Prefetch: parts of sixteens": (
+        "streams that ask ahead", ir.Prefetch, lambda node: replace(node, elements=node.elements + 1), 0,
+        "which are no whole sixteens of bytes",
+    ),
+    "Reduce: of columns that are no power of two": (
+        "streams that add up", ir.Reduce, lambda node: replace(node, sizes=(replace(node.sizes[0], value=3),)), 0,
+        "a team of 3 threads",
+    ),
+    "Product: more sums than there are": (
+        "streams", ir.Product, lambda node: replace(node, sums=40), 0, "a product makes 40 of 32 sums",
+    ),
+    "Products: nothing to settle": ("streams", ir.Declare, without_sums, -1, "sums settles before anything is in it"),
     "Share: by some": ("a gradient by warpgroups", ir.Share, by_a_lane, 0, "a barrier of ring stands under"),
     "Share: of other teams": ("a gradient by warpgroups", ir.Share, shared_by(teams=3), 0, "all 3 teams share it"),
     "Share: of one team": ("a gradient by warpgroups", ir.Share, shared_by(is_shared=False), 0, "all 2 teams share it"),
@@ -978,6 +1051,15 @@ def test_what_is_wrong_is_said(word: str) -> None:
 def test_every_node_has_a_mutant() -> None:
     kinds = {each.__name__ for each in ir.Node.__args__} - {"Note"}  # type: ignore[attr-defined]
     assert {word.partition(":")[0] for word in WRONG} == kinds
+
+
+@pytest.mark.parametrize(("eight", "said"), [(4, "eights 4 and units of K"), (200, "eights 200 and units of K")])
+def test_eights_of_rows_lie_apart_within_a_unit(eight: int, said: str) -> None:
+    made = streaming(STREAMS["streamed_of_three"])
+    for each in ir.every(made.body):
+        if isinstance(each, ir.Describe) and each.matrix.eight != 8:
+            object.__setattr__(each.matrix, "eight", eight)
+    assert said in "; ".join(verify(made))
 
 
 def test_parts_are_of_all_blocks() -> None:

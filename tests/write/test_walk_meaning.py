@@ -63,7 +63,7 @@ def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> flo
     }
     values[PRODUCT] = case.torchs(x, weight).numpy()
     packed = run(packing(case), {"weight": weight.numpy().ravel()})
-    storages = {name: each.numpy().ravel() for name, each in {"x": x, **given}.items()}
+    storages = {"x": in_memory(x, conv.source), **{name: each.numpy().ravel() for name, each in given.items()}}
     found, errors = run(kernel, storages | packed), list[float]()
     for result in conv.results:
         wanted = np.asarray(evaluate(result.expr, values))
@@ -74,6 +74,13 @@ def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> flo
             made = torch.as_strided(torch.from_numpy(found[result.name]), wanted.shape, result.strides).numpy()
         errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
     return max(errors) if np.isfinite(errors).all() else np.inf
+
+
+def in_memory(x: torch.Tensor, source: Operand) -> np.ndarray[Any, Any]:
+    """As the source's strides say."""
+    found = torch.zeros(extent(source, x.shape), dtype=x.dtype)
+    torch.as_strided(found, x.shape, source.strides).copy_(x)
+    return found.numpy()
 
 
 def extent(laid: Operand | Result, shape: Sequence[int]) -> int:

@@ -33,11 +33,11 @@ from crucible import emulator
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.target.sm90 import PREFETCH
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup import pieces
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, stream, stream_division
 from crucible.write.convolution.warpgroup.streams import Streams
@@ -220,7 +220,7 @@ def built() -> Built:
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_kernels_compute_what_pytorch_does(built: Built, case: Case) -> None:
     kernel = built.lowered[case.name].kernels[1]
-    assert kernel.architecture == "sm_90a" and ("uint4*>(from " in kernel.text) == isinstance(case, ChannelsLast)
+    assert kernel.architecture == "sm_90a" and ("4>*>(from " in kernel.text) == isinstance(case, ChannelsLast)
     assert is_right(built, case) == ""
 
 
@@ -273,7 +273,7 @@ RUNS = [
     of_layer("runs_halves", (2, 40, 9, 24), 72, (3, 3), "float16", box=(8, 32), fetches=True),
 ]
 TOLD = """\
-__device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads what would be asked for, and says so
+__device__ __forceinline__ void prefetch(const void* from, int bytes) {  // reads what would be asked for, and says so
     const volatile unsigned* words = static_cast<const volatile unsigned*>(from);
     for (int i = 0; i < bytes / 4; ++i) static_cast<void>(words[i]);
     if (reinterpret_cast<unsigned long long>(from) % 16 || bytes % 16 || bytes <= 0) __trap();
@@ -285,16 +285,16 @@ __device__ __forceinline__ void fetch(const void* from, int bytes) {  // reads w
 def told(case: Case) -> Lowered:
     """Its kernels, the second of which prints where rows that it asks for and loads begin."""
     order, whole = case.lowered().kernels
-    assert pieces.FETCH in whole.preamble
-    preamble = ("#include <cstdio>", *(TOLD if each == pieces.FETCH else each for each in whole.preamble))
-    before, found = whole.text.split("fetch_next();\n")
+    assert PREFETCH in whole.preamble
+    preamble = ("#include <cstdio>", *(TOLD if each == PREFETCH else each for each in whole.preamble))
+    before, found = whole.text.split("next_round();\n")
     lines, stride = found.split("\n"), case.fused.source.strides[2]
     depth, plane = ("d", f" + d * {stride}") if "const int d" in lines[1] else ("0", "")
-    (top,) = re.findall(r"const int top = (.*), row", whole.text)
+    (top,) = re.findall(r"const int top = (.*);", whole.text)
     begin = f"reinterpret_cast<long long>(origin{plane} + max({top}, 0) * {case.correlation.in_shape[-1]})"
     said = f'if (thread == 0) printf("\\nloaded %d %lld %d\\n", static_cast<int>(blockIdx.x), {begin}, {depth});'
     lines.insert(2 if plane else 1, said)
-    text = f"{before}fetch_next();\n" + "\n".join(lines)
+    text = f"{before}next_round();\n" + "\n".join(lines)
     return replace(case.lowered(), kernels=(order, replace(whole, preamble=preamble, text=text)))
 
 
@@ -315,16 +315,16 @@ def test_what_is_asked_for_is_what_the_next_stage_loads(capfd: pytest.CaptureFix
 
 # what cannot be left out
 
-STAGED = f"fence_proxy_async();\n{24 * ' '}mbarrier_arrive(loaded"
-RELEASED, FINISHED = "mbarrier_arrive(done + stage % 2);", "finish_products(sums[i]);"
-BEGUN, LATER = "wgmma_fence();", FINISHED.replace("[i]", "[0]")
+STAGED = f"fence_proxy_async();\n{28 * ' '}mbarrier_arrive(full"
+RELEASED, FINISHED = "for (int k = 0; k < leave; ++k) mbarrier_arrive(empty + (stage + k) % 2);", "wgmma_wait(sums[0]);"
+BEGUN, EARLY = "wgmma_fence();", "mbarrier_arrive(empty + stage % 2);"
 LEFT_OUT = {
     # what: texts and what is in their places, what the emulator says
     "zeros around": ([("= uint4{};", ";")], "uninitialised-shared"),
     "published input": ([(STAGED, STAGED.removeprefix("fence_proxy_async();"))], "missing-proxy-fence"),
-    "input that has come": ([("mbarrier_wait(loaded + ", "if (stage > 0) mbarrier_wait(loaded + ")], "race-shared"),
-    "finished products": ([(FINISHED, ""), (RELEASED, f"{RELEASED} {LATER}")], "race-shared"),
-    "a slot that is done with": ([(RELEASED, ""), (BEGUN, f"{RELEASED} {BEGUN}")], "race-shared"),
+    "input that has come": ([("mbarrier_wait(full + ", "if (stage > 0) mbarrier_wait(full + ")], "race-shared"),
+    "finished products": ([(FINISHED, ""), (RELEASED, f"{RELEASED} {FINISHED}")], "race-shared"),
+    "a slot that is done with": ([(RELEASED, ""), (BEGUN, f"{EARLY} {BEGUN}")], "race-shared"),
 }
 
 

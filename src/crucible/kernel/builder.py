@@ -132,10 +132,12 @@ class Builder:
         self.add(ir.Send(pipeline, tuple(body)))
 
     @contextmanager
-    def products(self, into: ir.Fragment, waits: Literal["each", "all", "later"] = "each") -> Iterator[None]:
+    def products(
+        self, into: ir.Fragment, waits: Literal["each", "all", "later"] = "each", *, settles: bool = False
+    ) -> Iterator[None]:  # fmt: skip
         with self._inside() as body:
             yield
-        self.add(ir.Products(into, tuple(body), waits))
+        self.add(ir.Products(into, tuple(body), waits, settles))
 
     @contextmanager
     def apart(self, into: list[ir.Node]) -> Iterator[None]:

@@ -17,6 +17,7 @@ from crucible.gpus import WARP
 from crucible.kernel import meaning_bulk as bulk
 from crucible.kernel import meaning_pipelines as pipelines
 from crucible.kernel import meaning_sharing as sharing
+from crucible.kernel import meaning_streams as streams
 from crucible.kernel import meaning_windows as windows
 from crucible.kernel import nodes as ir
 from crucible.kernel.dispatch import by_type
@@ -100,6 +101,8 @@ class _Run(Places):
         if isinstance(node.what, ir.Shared):
             self._share(node.what)
         elif isinstance(node.what, ir.Pipeline):
+            self.touched.clear()  # all threads of the block wait for each other
+            self.of_teams.clear()
             pipelines.begin(self, node.what)
             if node.what.fed_by:
                 pipelines.begin(self, node.what.fed_by)
@@ -230,6 +233,27 @@ class _Run(Places):
         bulk.collect(self, node)
 
     @node.register
+    def _(self, node: ir.Carry) -> None:
+        streams.carry(self, node)
+
+    @node.register
+    def _(self, node: ir.MoveOn) -> None:
+        streams.move_on(self, node)
+
+    @node.register
+    def _(self, node: ir.Ahead) -> None:
+        streams.ahead(self, node)
+
+    @node.register
+    def _(self, node: ir.Advance) -> Waits:
+        yield from streams.advance(self, node)
+
+    @node.register
+    def _(self, node: ir.Prefetch) -> None:
+        for more in (0, self.index(node.elements) - 1):
+            self.places(node.source, self.active, more)
+
+    @node.register
     def _(self, node: ir.Describe) -> None:
         pipelines.describe(self, node)
 
@@ -336,7 +360,10 @@ class _Run(Places):
             together[..., 0] = step(value, axis=-1)
             self.registers[node.into] = together
             return
-        if node.over == "groups":
+        if node.over == "columns":
+            apart = value.reshape(*value.shape[:-1], -1, WARP // many, many)
+            together = np.broadcast_to(step(apart, axis=-2, keepdims=True), apart.shape)
+        elif node.over == "groups":
             start = np.where(self.stays, value, _START[node.kind])  # of lanes without a row, whose threads are done
             apart = start.reshape(*value.shape[:-1], many, -1)
             together = np.broadcast_to(step(apart, axis=-2, keepdims=True), apart.shape)

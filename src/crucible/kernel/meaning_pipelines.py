@@ -7,7 +7,7 @@ import numpy as np
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index
-from crucible.kernel.places import WARPGROUP
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.tensor_cores import Ring, halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
@@ -152,7 +152,7 @@ def _alike(run: Places, index: Index) -> int:
 
 def product(run: Places, node: ir.Product) -> None:
     sums, at = run.registers[node.into.of], run.element(node.into)
-    before = sums[at]
+    before = sums[at][: node.made]
     right = _read(run, *node.columns, 2 * len(before))
     if isinstance(node.rows, ir.Element):
         held = run.registers[node.rows.of][run.element(node.rows)]
@@ -164,7 +164,7 @@ def product(run: Places, node: ir.Product) -> None:
         made = spread(_read(run, *node.rows, ROWS) @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
         made = made + np.where(added(run, node), before, 0)
-    sums[at] = np.where(run.active, made, before)
+    sums[at][: node.made] = np.where(run.active, made, before)
 
 
 def added(run: Places, node: ir.Product | ir.Collect) -> Array:
@@ -177,7 +177,9 @@ def _read(run: Places, matrix: ir.Matrix, moved: int, rows: int) -> Array:
     """[row][k]."""
     units, begin = run.matrices[matrix]
     begins = [begin + moved + unit * matrix.pitch for unit in range(UNITS)]
-    return np.concatenate([units[each : each + rows] for each in begins], axis=1)
+    row = np.arange(rows)
+    of_unit = row // CORE_ROWS * matrix.eight + row % CORE_ROWS
+    return np.concatenate([units[each + of_unit] for each in begins], axis=1)
 
 
 # copies

@@ -18,6 +18,8 @@ class Memory:
     """Where things lie in it, in bytes."""
 
     begins: dict[Asked, int]
+    barriers: int
+    """Where barriers begin."""
     has_barriers: bool
     """Else pipelines have theirs beside it."""
     bytes: int
@@ -27,18 +29,20 @@ class Memory:
 def memory(kernel: ir.Kernel) -> Memory:
     """Of a kernel; empty where its launch asks for none. Barriers lie in it where arrays do beside a pipeline."""
     begins: dict[Asked, int] = {}
-    barriers: list[ir.Pipeline] = []
-    end = 0
-    for what, threads in _declared(kernel):
-        if isinstance(what, ir.Pipeline):
-            barriers.append(what)
+    declared, end = _declared(kernel), 0
+    last = [what for what, _ in declared if isinstance(what, ir.Shared) and what.is_last]
+    for what, threads in declared:
+        if what not in last:
+            begins[what] = end
+            end += what.bytes * (threads // WARP if isinstance(what, ir.Shared) and what.per_warp else 1)
+    barriers = max(end, _in_the_place_of_stages(kernel))
+    rings = [what for what in begins if isinstance(what, ir.Pipeline)]
+    has_barriers = any(isinstance(each, ir.Shared) for each in begins) or any(each.moves for each in rings)
+    end = barriers + has_barriers * BARRIER * sum(each.barriers for each in rings)
+    for what in last:
         begins[what] = end
-        end += what.bytes * (threads // WARP if isinstance(what, ir.Shared) and what.per_warp else 1)
-    end = max(end, _in_the_place_of_stages(kernel))
-    has_barriers = any(isinstance(each, ir.Shared) for each in begins) or any(each.moves for each in barriers)
-    for each in barriers if has_barriers else ():
-        end += BARRIER * each.barriers
-    return Memory(begins, has_barriers, end)
+        end += what.bytes
+    return Memory(begins, barriers, has_barriers, end)
 
 
 def _in_the_place_of_stages(kernel: ir.Kernel) -> int:

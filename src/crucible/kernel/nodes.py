@@ -41,16 +41,18 @@ from crucible.kernel.sliding import (
     Slide,
     Vacant,
 )
+from crucible.kernel.stream_nodes import Advance, Ahead, Carry, Level, MoveOn, Prefetch, Walk
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 from crucible.write.expression import Expr
 
 __all__ = [
-    "HELD", "ITEM_BYTES", "Ask", "AsyncCopy", "Bring", "Brought", "Collect", "Copy", "Deal", "Describe", "Element",
-    "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared", "InTurn", "Leave", "LoadMatrix",
-    "LoadTiles", "Margins", "Matrix", "Meet", "MultiplyTiles", "Own", "Pipeline", "Pointer", "Product", "Products",
-    "Provide", "Provided", "Send", "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
-    "Turns", "Vacant", "Vote", "WarpMma",
+    "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy",
+    "Deal", "Describe", "Element", "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared",
+    "InTurn", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles",
+    "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided", "Send", "Share",
+    "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote", "Walk",
+    "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -289,13 +291,14 @@ class Reduce:
 
     `team`: of so many neighbouring lanes, at most a warp. `block`: of the whole block, through a number a warp in
     shared memory. `warps`: the same of any number of warps, by the first thread, which alone has it then; in shared
-    memory of its own. `groups`: of the threads that stand in one lane, where a block is groups of lanes.
+    memory of its own. `groups`: of the threads that stand in one lane, where a block is groups of lanes. `columns`: of
+    every so many lanes of a warp.
     """
 
     kind: str
     """`sum` or `max`."""
     into: Fragment
-    over: Literal["team", "block", "warps", "groups"]
+    over: Literal["team", "block", "warps", "groups", "columns"]
     sizes: tuple[Size, ...]
     """Threads of the team; threads of the block; how many groups, and lanes of one."""
     scratch: Shared | None = None
@@ -360,6 +363,7 @@ Node: TypeAlias = (
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect
+    | Carry | MoveOn | Ahead | Advance | Prefetch
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Take | Flip | Vote | Exchange
     | Sync
@@ -402,7 +406,7 @@ PARTS: dict[type, tuple[str, ...]] = {
     Slide: ("begin", "before", "products", "behind", "end"),
     Deal: ("before", "products", "behind"),
     InTurn: ("before", "body", "behind"),
-    **dict.fromkeys((For, Scope, Fill, Drain, Send, Own, Products, Share, Foresee), ("body",)),
+    **dict.fromkeys((For, Scope, Fill, Drain, Send, Own, Products, Share, Foresee, Ahead), ("body",)),
 }
 """The bodies of nodes that have some, in the order in which they are done."""
 
@@ -432,3 +436,11 @@ def mentions(given: object, variable: object) -> bool:
     if isinstance(given, Expr) or not is_dataclass(given):
         return False
     return any(mentions(getattr(given, each.name), variable) for each in fields(given))
+
+
+def needed(lets: tuple[Let, ...], given: object) -> tuple[Let, ...]:
+    """Those that something reads, or that one of those does."""
+    found: tuple[Let, ...] = ()
+    for each in reversed(lets):
+        found = (each, *found) if mentions((given, found), each.variable) else found
+    return found

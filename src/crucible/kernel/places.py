@@ -18,6 +18,8 @@ which nvcc 13.0 moves otherwise than floats; a `half` one of a half type by its 
 `number` an integer whose bits a float's register holds; `bytes` two neighbours in a register."""
 WARPGROUP = 128
 """Threads."""
+CORE_ROWS = 8
+"""Of a matrix, that lie one behind the other."""
 
 
 def words_of(given: str, wanted: str) -> int:
@@ -78,6 +80,8 @@ class Shared:
     over: tuple[Shared | Pipeline, int] | None = None
     """In the place of another array, from so many bytes on: what is stored in one of them is gone from the other. Or of
     a pipeline whose stages have all been read."""
+    is_last: bool = False
+    """Whether it lies behind all else that a launch asks for, barriers too."""
     by_one: bool = False
     """Whether each number is one thread's alone, from one barrier to the next: which one it is, the meaning holds."""
 
@@ -104,6 +108,8 @@ class Matrix:
     of: Shared
     pitch: int
     """Rows from a unit to the next."""
+    eight: int = CORE_ROWS
+    """Rows from an eight of those that are multiplied to the next: more, where others lie between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +266,10 @@ class Pipeline:
     """Or other places that are."""
     provides: bool = False
     """Whether those who read it store beforehand what tensor cores multiply by (see `Provide`)."""
+    carries: bool = False
+    """Whether a bulk copy brings one of the arrays of each stage (see `Carry`)."""
+    cleared: Shared | None = None
+    """The first array of a stage, if all of it that nobody stores is 0 from the beginning."""
 
     @property
     def slides(self) -> bool:

@@ -140,6 +140,9 @@ class Products:
     waits: Literal["each", "all", "later"] = "each"
     """For several sums one by one, or for all of them at once: nvcc 13.0 makes other code of it. Or they are on their
     way until the next batch of the same sums is waited for, and who goes on does not touch what they are made of."""
+    settles: bool = False
+    """Whether sums that were written are there before: nvcc 13.0 else writes them among the products, and runs one
+    product after the other (C7511)."""
 
 
 @dataclass(frozen=True)
@@ -155,3 +158,10 @@ class Product:
     """Where the sums that were there are added to; nowhere if there is none."""
     or_where: Condition = ()
     """Where they are as well, if there is more to it."""
+    sums: int = 0
+    """So many that it makes, the first ones; all where that is 0."""
+
+    @property
+    def made(self) -> int:
+        """Sums of a thread."""
+        return self.sums or self.into.vector

@@ -27,6 +27,8 @@ class Ring:
             each[..., -of.slack :, :] = True
         for each in self.untouched.values() if of.in_bulk else ():
             each[:] = True
+        if of.cleared:
+            self.untouched[of.cleared][:] = True
         self.filled = self.drained = self.turn = 0
 
     @property

@@ -15,6 +15,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel import verify_bulk as bulk
 from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
+from crucible.kernel import verify_streams as streams
 from crucible.kernel import verify_warpgroups as warpgroups
 from crucible.kernel import verify_warps as warps
 from crucible.kernel import verify_windows as windows
@@ -60,6 +61,11 @@ class _Verifier(Reader):
 
     static = 0
     """Bytes of shared memory beside pipelines."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        super().__init__(kernel)
+        self.walked: dict[ir.Walk, ir.Ahead] = {}
+        """What is done for rounds to come."""
 
     def budgets(self) -> None:
         kernel = self.kernel
@@ -191,6 +197,7 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Fill) -> None:
+        streams.carries(self, node)
         warpgroups.fill(self, node)
 
     @node.register
@@ -265,6 +272,29 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.Collect) -> None:
         bulk.collect(self, node)
+
+    @node.register
+    def _(self, node: ir.Carry) -> None:
+        self.reads(node.source)
+        streams.carry(self, node)
+
+    @node.register
+    def _(self, node: ir.MoveOn) -> None:
+        streams.move_on(self, node)
+
+    @node.register
+    def _(self, node: ir.Ahead) -> None:
+        self.declare(node.walk)
+        self.walked[node.walk] = node
+
+    @node.register
+    def _(self, node: ir.Advance) -> None:
+        streams.advance(self, node, self.walked.get(node.walk))
+
+    @node.register
+    def _(self, node: ir.Prefetch) -> None:
+        self.reads(node.source)
+        streams.prefetch(self, node)
 
     @node.register
     def _(self, node: ir.Describe) -> None:
@@ -431,16 +461,17 @@ class _Verifier(Reader):
 
     @node.register
     def _(self, node: ir.Reduce) -> None:
-        (self.warp_together if node.over == "team" else self.together)(f"a reduction over the {node.over}")
+        of_warps = node.over in ("team", "columns")
+        (self.warp_together if of_warps else self.together)(f"a reduction over the {node.over}")
         for each in self.done:
             if node.over != "groups" and self.differs(each, in_warps=True):
                 self.say(f"a reduction over the {node.over} waits for threads that are done")
         self.element(ir.Element(node.into), is_read=True) if not node.into.shape else self.known(node.into)
         self.changes(ir.Element(node.into))
         sizes = [each.value for each in node.sizes]
-        if node.over == "team" and (sizes[0] > WARP or sizes[0] & (sizes[0] - 1)):
+        if of_warps and (sizes[0] > WARP or sizes[0] & (sizes[0] - 1)):
             self.say(f"a team of {sizes[0]} threads: it must be a power of two up to {WARP}")
-        if node.over != "team" and math.prod(sizes) != self.kernel.threads:
+        if not of_warps and math.prod(sizes) != self.kernel.threads:
             self.say(f"a reduction of {' x '.join(map(str, sizes))} threads in a block of {self.kernel.threads}")
         if node.over in ("block", "groups"):
             self._through(node)

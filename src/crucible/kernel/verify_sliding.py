@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Index, Range, Variable
-from crucible.kernel.places import WARPGROUP
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import (
     CORE_BYTES,
-    CORE_ROWS,
     MOST_COLUMNS,
     MOST_UNITS,
     at_hand,
@@ -179,6 +178,8 @@ def products(reader: Reader, node: ir.Products) -> None:
     columns = 2 * node.into.sizes[-1]
     if columns % CORE_ROWS or columns > MOST_COLUMNS or node.into.dtype != "float32":
         reader.say(f"{node.into.name}: {columns} columns of {node.into.dtype} are none that tensor cores make")
+    if node.settles and node.into not in reader.filled:
+        reader.say(f"{node.into.name} settles before anything is in it")
     for each in ir.every(node.body):
         if not isinstance(each, ir.For | ir.Describe | ir.Product):
             reader.say(f"{type(each).__name__} stands among products, whose sums are on their way")
@@ -210,7 +211,9 @@ def product(reader: Reader, node: ir.Product) -> None:
         _held(reader, node.rows, "tf32" if node.columns[0].of.dtype == "tf32" else "halves")
     else:
         _described(reader, *node.rows, ROWS)
-    _described(reader, *node.columns, 2 * into.vector)
+    if node.made > into.vector:
+        reader.say(f"{into.of.name}: a product makes {node.made} of {into.vector} sums")
+    _described(reader, *node.columns, 2 * node.made)
 
 
 def _held(reader: Reader, rows: ir.Element, held: str) -> None:
@@ -227,8 +230,9 @@ def _described(reader: Reader, matrix: ir.Matrix, moved: int, rows: int) -> None
     of, begin = matrix.of, reader.described[matrix].plus(Range(moved, moved))
     if of.dtype not in MULTIPLIED or of.sizes[-1] * ir.ITEM_BYTES[of.dtype] != CORE_BYTES:
         reader.say(f"{of.name} of {of.dtype} {of.sizes} has no units of {CORE_BYTES} bytes that tensor cores multiply")
-    if not rows <= matrix.pitch < MOST_UNITS:
-        reader.say(f"{matrix.name}: {rows} rows, and units of K {matrix.pitch} apart")
-    end, units = begin.high + (UNITS - 1) * matrix.pitch + rows, math.prod(of.sizes[:-1])
+    wide = (rows // CORE_ROWS - 1) * matrix.eight + CORE_ROWS
+    if not CORE_ROWS <= matrix.eight < MOST_UNITS or not wide <= matrix.pitch < MOST_UNITS:
+        reader.say(f"{matrix.name}: {rows} rows, eights {matrix.eight} and units of K {matrix.pitch} apart")
+    end, units = begin.high + (UNITS - 1) * matrix.pitch + wide, math.prod(of.sizes[:-1])
     if begin.low < 0 or end > units:
         reader.say(f"{of.name} is multiplied from unit {begin.low} up to {end}, and has {units}")

@@ -10,7 +10,7 @@ from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index, Place, Range
 from crucible.kernel.memory import memory
-from crucible.kernel.places import WARPGROUP
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
 from crucible.kernel.reader import Reader, Stage
 
 REGISTERS = 64 * 1024
@@ -18,7 +18,7 @@ REGISTERS = 64 * 1024
 FEWEST_REGISTERS, REGISTERS_AT_ONCE = 24, 8
 MOST_STAGES_BYTES = 227 * 1024
 """Of shared memory that a block may ask for."""
-CORE_ROWS, CORE_BYTES, MOST_COLUMNS = 8, 16, 256
+CORE_BYTES, MOST_COLUMNS = 16, 256
 """Of a matrix as tensor cores read it."""
 MOST_UNITS = 1 << 14
 """What a descriptor has bits for, in sixteens of bytes."""

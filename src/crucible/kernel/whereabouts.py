@@ -82,6 +82,8 @@ class Places:
         """Which thread touched each number since the last barrier, of arrays where only one may."""
         self.ahead: dict[ir.Steps, Any] = {}
         """Where threads are in steps that are foreseen."""
+        self.walked: dict[ir.Walk, Any] = {}
+        """Where they are in rounds that others follow."""
         self.of_teams: dict[ir.Shared, Array] = {}
         """Which warpgroup did since the last barrier of several; HANDED more where its turn is over since."""
         self.over = np.zeros(self.shape, bool)

@@ -23,7 +23,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import bulk, dealing, sharing, sliding, warpgroups, warps, windows
+from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
@@ -88,7 +88,7 @@ class _Printer(Words):
         for node in ir.every(self.kernel.body):
             if isinstance(node, ir.Declare) and isinstance(node.what, ir.Shared) and not node.what.at_launch:
                 return True
-            if isinstance(node, ir.Reduce) and node.over != "team":
+            if isinstance(node, ir.Reduce) and node.over not in ("team", "columns"):
                 return True
         return False
 
@@ -315,6 +315,26 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Collect) -> list[str]:
         return bulk.collect(self, node, sliding.added(self, node))
+
+    @lines.register
+    def _(self, node: ir.Carry) -> list[str]:
+        return streams.carry(self, node)
+
+    @lines.register
+    def _(self, node: ir.MoveOn) -> list[str]:
+        return streams.move_on(self, node)
+
+    @lines.register
+    def _(self, node: ir.Ahead) -> list[str]:
+        return streams.ahead(self, node)
+
+    @lines.register
+    def _(self, node: ir.Advance) -> list[str]:
+        return streams.advance(self, node)
+
+    @lines.register
+    def _(self, node: ir.Prefetch) -> list[str]:
+        return streams.prefetch(self, node)
 
     @lines.register
     def _(self, node: ir.Describe) -> list[str]:

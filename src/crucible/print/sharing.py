@@ -9,6 +9,7 @@ from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import OPPOSITE, quotient
 from crucible.kernel.places import WARPGROUP
+from crucible.print import streams
 from crucible.print.words import UNIT, Words
 from crucible.target.cuda import block, indented
 
@@ -30,7 +31,8 @@ def share(words: Words, node: ir.Share) -> list[str]:
     count, k = words.index(node.count, 1), words.counter("k")
     leave = f"{number} + 1 < {count} ? {of.moves} : {of.window}" if left else f"{of.window}"
     empty = names.of((of, "empty"))
-    body = [*_waits(words, node, number, k), *_tasks(words, node)]
+    begun = streams.begun(words, of, slot(words, of, "0"))
+    body = [*begun, *_waits(words, node, number, k), *_tasks(words, node)]
     body.append(f"const int {(leaving := names.give((of, 'leave'), 'leave'))} = {leave};  // that no later window has")
     body.append(f"for (int {k} = 0; {k} < {leaving}; ++{k}) mbarrier_arrive({empty} + ({stage} + {k}) % {of.stages});")
     names.leave()

@@ -9,8 +9,8 @@ from crucible.gpus import WARP
 from crucible.kernel import memory as asked
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Index, Number, Variable, lift
-from crucible.kernel.places import WARPGROUP
-from crucible.print import bulk, dealing, sharing
+from crucible.kernel.places import CORE_ROWS, WARPGROUP
+from crucible.print import bulk, dealing, sharing, streams
 from crucible.print.words import UNIT, Words
 from crucible.target import sm90
 from crucible.target.cuda import block, indented
@@ -30,13 +30,13 @@ def begin(words: Words, offset: int) -> str:
 
 def pipeline(words: Words, of: ir.Pipeline) -> list[str]:
     names, placed = words.names, asked.memory(words.kernel)
-    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.bytes - asked.BARRIER * of.barriers)})"
+    at = f"reinterpret_cast<unsigned long long*>({begin(words, placed.barriers)})"
     if of.in_bulk:
         return bulk.pipeline(words, of, begin(words, placed.begins[of]), at)
     ring, units = names.give(of, of.name), names.give((of, "stage_units"), "stage_units")
     full, empty = (names.give((of, word), word) for word in ("full", "empty"))
     turns, s = names.give((of, "turns"), "turns") if of.turns else "", words.counter("s")
-    threads = {full: of.producers, empty: of.consumers}
+    threads = {full: of.producers + of.carries, empty: of.consumers}
     inits = [f"mbarrier_init({each} + {s}, {count});" for each, count in threads.items()]
     begins = block(f"for (int {s} = 0; {s} < {of.stages}; ++{s})", inits)
     offsets = [
@@ -87,6 +87,8 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     """What nobody stores, of all stages."""
     if of.margins:
         return _margins(words, of, of.margins)
+    if of.cleared:
+        return _cleared(words, of)
     if not of.slack:
         return []
     rows = of.tiles[0].sizes[-2]
@@ -97,6 +99,13 @@ def _slack(words: Words, of: ir.Pipeline) -> list[str]:
     if more == rows:
         return [f"{head} {words.names.of(of)}[{p}] = uint4{{}};  // what nobody stores stays 0"]
     return [f"{head} {words.names.of(of)}[{at}] = uint4{{}};  // read, and thrown away"]
+
+
+def _cleared(words: Words, of: ir.Pipeline) -> list[str]:
+    """The first array of all stages."""
+    p, own, units = words.counter("p"), of.offsets[1] // UNIT, of.offsets[-1] // UNIT
+    head = f"for (int {p} = threadIdx.x; {p} < {of.stages * own}; {p} += {words.kernel.threads})"
+    return [f"{head} {words.names.of(of)}[{p} / {own} * {units} + {p} % {own}] = uint4{{}};  // what nobody stores"]
 
 
 def _margins(words: Words, of: ir.Pipeline, given: ir.Margins) -> list[str]:
@@ -152,9 +161,10 @@ def fill(words: Words, node: ir.Fill) -> list[str]:
     names.enter()
     slot = names.give((of, "slot"), "slot")
     words.tiles = dict.fromkeys(of.tiles, f"{names.of(of)} + {slot} * {names.of((of, 'stage_units'))}")
+    begun = streams.begun(words, of, slot)
     waits = [] if any(isinstance(each, ir.Vacant) for each in ir.every(node.body)) else [vacant(words, of)]
     at = f"const int {slot} = {stage} % {of.stages};"
-    lines = [*waits, *words.body(node.body), f"mbarrier_arrive({names.of((of, 'full'))} + {slot});"]
+    lines = [*begun, *waits, *words.body(node.body), f"mbarrier_arrive({names.of((of, 'full'))} + {slot});"]
     names.leave()
     in_turn = f"if ({stage} % {of.fillers} == {names.of((of, 'filler'))})"
     if of.fillers == 1:
@@ -318,10 +328,17 @@ def describe(words: Words, node: ir.Describe) -> list[str]:
         moved = "" if at == "0" else f" + {words.index(node.at * unit)}"
     else:
         of = next(each for each in words.pipelines if tile in each.tiles)
-        base = f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}"
+        base = (
+            words.tiles[tile]
+            if of.carries
+            else (f"{names.of(of)} + {_slot(words, of, node.behind)} * {names.of((of, 'stage_units'))}")
+        )
         offset = names.of(tile) if of.offsets[of.tiles.index(tile)] else "0"
         moved = "".join(f" + {each}" for each in (offset, at) if each != "0")
     name = names.give(matrix, matrix.name)
+    if matrix.eight != CORE_ROWS:
+        apart = f"{matrix.pitch}, {matrix.eight}"
+        return [f"const unsigned long long {name} = make_smem_desc_apart({base}{moved}, {apart});"]
     return [f"const unsigned long long {name} = make_smem_desc({base}{moved}, {matrix.pitch});"]
 
 
@@ -343,19 +360,20 @@ def products(words: Words, node: ir.Products) -> list[str]:
     names.enter()
     body = words.body(node.body)
     names.leave()
+    settled = streams.settled(words, node)
     if node.waits == "later":
-        return ["wgmma_fence();", *body, "wgmma_commit();"]
+        return [*settled, "wgmma_fence();", *body, "wgmma_commit();"]
     of_each = 0 if node.waits == "all" else len(node.into.sizes) - 1
     every = itertools.product(*map(range, node.into.sizes[:of_each]))
     words.called[sm90.wgmma_wait(node.into.sizes[of_each:])] = None
     waits = [f"wgmma_wait({names.of(node.into)}{''.join(f'[{each}]' for each in at)});" for at in every]
-    return ["wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
+    return [*settled, "wgmma_fence();", *body, "wgmma_commit();", *turn, *waits]
 
 
 def product(words: Words, node: ir.Product) -> list[str]:
     of = node.columns[0].of.dtype
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
-    name, text = next(iter(sm90.wgmma(2 * node.into.vector, MULTIPLIED[of], rows).items()))
+    name, text = next(iter(sm90.wgmma(2 * node.made, MULTIPLIED[of], rows, node.into.vector).items()))
     words.called[text] = None
     adds = "false" if node.adds is None else added(words, node) or "true"
     operands = ", ".join(_operand(words, each) for each in (node.rows, node.columns))

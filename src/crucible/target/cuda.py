@@ -101,6 +101,15 @@ __device__ __forceinline__ T {kind}_over_team(T value) {{  // of `team` neighbou
     }}
     return value;
 }}""",
+        f"{kind}_over_columns": f"""\
+template <int lanes, typename T>
+__device__ __forceinline__ T {kind}_over_columns(T value) {{  // of every `lanes`-th lane, the same for each of them
+#pragma unroll
+    for (int distance = lanes; distance < 32; distance *= 2) {{
+        {step.format("value", "__shfl_xor_sync(0xffffffffu, value, distance)")}
+    }}
+    return value;
+}}""",
         f"{kind}_over_block": f"""\
 template <int threads, typename T>
 __device__ __forceinline__ T {kind}_over_block(T value, T (&parts)[threads / 32]) {{  // in a fixed order

@@ -47,6 +47,10 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes,
                  :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier))
                  : "memory");
 }"""
+PREFETCH = """\
+__device__ __forceinline__ void prefetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
+}"""
 FENCE_PROXY_ASYNC = """\
 __device__ __forceinline__ void fence_proxy_async() {  // what was stored in shared memory is there for tensor cores
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -84,6 +88,17 @@ MAKE_SMEM_DESC = """\
 __device__ __forceinline__ unsigned long long make_smem_desc(const void* matrix, int pitch) {
     return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(pitch) << 16 | 8ull << 32;
 }"""
+MAKE_SMEM_DESC_APART = """\
+// The same where eights of rows are `eight` x 16 bytes apart.
+__device__ __forceinline__ unsigned long long make_smem_desc_apart(const void* matrix, int pitch, int eight) {
+    return (address(matrix) & 0x3ffff) >> 4 | static_cast<unsigned long long>(pitch) << 16
+           | static_cast<unsigned long long>(eight) << 32;
+}"""
+MOVED_ON = """\
+// A sum that takes the place of another, `none` being 0: said so, the compiler keeps all where they are.
+__device__ __forceinline__ float moved_on(float sum, float to, unsigned none) {
+    return __uint_as_float((__float_as_uint(to) & none) | __float_as_uint(sum));
+}"""
 WGMMA_FENCE = """\
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -108,6 +123,7 @@ HELPERS = {
     "mbarrier_wait": MBARRIER_WAIT,
     "mbarrier_expect_tx": MBARRIER_EXPECT_TX,
     "bulk_copy": BULK_COPY,
+    "prefetch": PREFETCH,
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),
@@ -117,6 +133,8 @@ HELPERS = {
     "tf32_low_of_pack": TF32_OF_PACKS.format(word="low"),
     "settled": SETTLED,
     "make_smem_desc": MAKE_SMEM_DESC,
+    "make_smem_desc_apart": MAKE_SMEM_DESC_APART,
+    "moved_on": MOVED_ON,
     "wgmma_fence": WGMMA_FENCE,
     "wgmma_commit": WGMMA_COMMIT,
     "together": TOGETHER,
@@ -129,10 +147,13 @@ _DEPTHS = {"tf32": (8, ""), "f16": (16, ", 0"), "bf16": (16, ", 0")}
 """Of PTX's types: K of an instruction, and that an operand is K-major where it is to be said."""
 
 
-def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] = "held") -> dict[str, str]:
+def wgmma(
+    columns: int, type_: str = "tf32", rows: Literal["held", "described"] = "held", held: int = 0
+) -> dict[str, str]:  # fmt: skip
     """The function that multiplies 64 rows, which registers hold or shared memory, by so many columns in shared memory,
-    and the one that waits until that is done; by their names."""
+    and the one that waits until that is done; by their names. Sums are all that a thread holds, or the first ones."""
     count, (depth, major) = columns // 2, _DEPTHS[type_]
+    held = held or count
     name = f"wgmma_m64n{columns}k{depth}_{type_}"
     head = f"__device__ __forceinline__ void {name}("
     sums = textwrap.wrap("{" + ", ".join(f"%{i}" for i in range(count)) + "}", 96)
@@ -147,8 +168,8 @@ def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] 
         ]
     majors = major if rows == "held" else major * 2
     multiply = [
-        f"// sums (+)= 64 rows x {depth}{about} {depth} x {columns} in shared memory.",
-        f"{head}float (&sums)[{count}], {given},",
+        f"// {'first ' * (held > count)}sums (+)= 64 rows x {depth}{about} {depth} x {columns} in shared memory.",
+        f"{head}float (&sums)[{held}], {given},",
         f"{' ' * len(head)}unsigned long long columns, bool adds) {{",
         '    asm volatile("{\\n"',
         '                 ".reg .pred adds;\\n"',
@@ -161,7 +182,20 @@ def wgmma(columns: int, type_: str = "tf32", rows: Literal["held", "described"] 
         *registers,
         "}",
     ]
-    return {name: "\n".join(multiply), "wgmma_wait": wgmma_wait((count,))}
+    return {name: "\n".join(multiply), "wgmma_wait": wgmma_wait((held,))}
+
+
+def settle(sizes: Sequence[int]) -> str:
+    """The function behind which sums of these sizes are what was written. Moved on plainly, nvcc 13.0 keeps them in two
+    places at once."""
+    lines = [
+        f"__device__ __forceinline__ void settle(float (&sums){_places(sizes)}) {{  // those written are there",
+        '    asm volatile(""',
+        *_operands(sizes),
+        '                 :: "memory");',
+        "}",
+    ]
+    return "\n".join(lines)
 
 
 def wgmma_wait(sizes: Sequence[int]) -> str:

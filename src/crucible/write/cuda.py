@@ -96,7 +96,6 @@ def emit(
     names: Mapping[str, str] | None = None,
     *,
     reserved: Iterable[str] = (),
-    mark: str = "",
     fast: bool = False,
     precision: str = "float32",
 ) -> Emitted:
@@ -106,8 +105,6 @@ def emit(
     `names` gives the C++ expression, a float or double, that reads each tensor and parameter, by name; without one it
     is the name itself. It may be read several times: name what is costly to read.
     No variable is called as a word in it, nor as one in `reserved` (any text: statements that come before, say).
-    With a `mark` variables that are not results begin with it, to be called otherwise by whoever knows all names; it
-    does not count where names' lengths do.
     What several results share is computed once. The same text on every run.
 
     fast=True takes the GPU's approximate functions, for contracts that allow it. Their errors by the CUDA programming
@@ -120,7 +117,7 @@ def emit(
     """
     if fast and precision == "float64":
         raise ValueError("there are no fast functions in float64: leave out fast=True")
-    writer = _Writer(dict(names or {}), fast, precision, mark)
+    writer = _Writer(dict(names or {}), fast, precision)
     writer.taken |= set(re.findall(r"\w+", " ".join(reserved)))
     writer.write(dict(results))
     lines = tuple(writer.statements)
@@ -143,8 +140,8 @@ def literal(value: float, precision: str = "float32") -> str:
 class _Writer:
     """Statements written so far."""
 
-    def __init__(self, names: dict[str, str], fast: bool, precision: str, mark: str) -> None:
-        self.names, self.precision, self.mark = names, precision, mark
+    def __init__(self, names: dict[str, str], fast: bool, precision: str) -> None:
+        self.names, self.precision = names, precision
         self.type = "double" if precision == "float64" else "float"
         self.calls = _DOUBLE_CALLS if precision == "float64" else {**_CALLS, **(_FAST_CALLS if fast else {})}
         self.rounded = _DOUBLE_ROUNDED if precision == "float64" else _ROUNDED
@@ -190,7 +187,7 @@ class _Writer:
             self._declare(own.get(node) or self._name(label or NOUNS.get(node.kind, node.kind)), node, formula)
 
     def _is_long(self, formula: Formula) -> bool:
-        return len(formula.words.replace(self.mark, "")) > _LONG
+        return len(formula.words) > _LONG
 
     def _declare(self, name: str, node: Expr, formula: Formula) -> None:
         type_ = "bool" if node.kind in CONDITIONS else self.type
@@ -199,7 +196,6 @@ class _Writer:
         self.formulas[node] = Formula(name)
 
     def _name(self, wanted: str) -> str:
-        wanted = self.mark + wanted.removeprefix(self.mark)
         count, name = 1, wanted
         while name in self.taken:
             count += 1

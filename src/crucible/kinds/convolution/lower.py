@@ -10,15 +10,17 @@ from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.phases.lower import build_phases
 from crucible.kinds.convolution.pooled.lower import build_pooled
 from crucible.kinds.convolution.scatter.lower import build_scatter
+from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import chosen, multiplied
+from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.pooled import PooledWalks
 from crucible.write.convolution.warpgroup.scatter import Scatter
+from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.kernel import Lowered
 from crucible.write.simplify import simplify
@@ -51,4 +53,7 @@ def _multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
         return build_phases(conv, tiling, gpu).lowered()
     if isinstance(tiling, Scatter):
         return build_scatter(conv, tiling, gpu).lowered()
-    return build_walks(conv, tiling, gpu).lowered() if type(tiling) is Walks else multiplied(conv, tiling, gpu)
+    if isinstance(tiling, Streams):
+        return build_streams(conv, tiling, gpu).lowered()
+    assert isinstance(tiling, Walks)
+    return build_walks(conv, tiling, gpu).lowered()

@@ -18,7 +18,7 @@ from crucible.schedule import cost
 from crucible.schedule.machine import H200, Machine
 from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import lines
-from crucible.write.program import Operand, contiguous
+from crucible.write.program import contiguous
 
 THREADS = 256
 DIMS = ("d", "h", "w")
@@ -154,58 +154,3 @@ class Boxes:
         row, place = last % self.lane_stride, last // self.lane_stride
         at = row * self.lane_row + place
         return 4 * (at + sum(n * s for n, s in zip(outer, contiguous(self.stored)[:-1], strict=True)))
-
-
-@dataclass(frozen=True)
-class Halo:
-    """Text of what is read for it, by warpgroups."""
-
-    of: Correlation
-    source: Operand
-    tiling: Boxes
-    convert: str
-    """The function from an element to what is kept of it: see `pieces.Words`."""
-
-    @property
-    def unit(self) -> int:
-        return UNITS[self.source.dtype]
-
-    def word(self, step: str) -> list[str]:
-        """`word`: unit `u` of the channels from those of `step` on at `from`, 0 where that is not `inside`."""
-        lines = ["uint4 word;"]
-        for k, part in enumerate("xyzw"):
-            text = self._value(step, k)
-            if self.unit == 8:
-                text = f"{self._value(step, 2 * k)} | {self._value(step, 2 * k + 1)} << 16"
-            lines.append(f"word.{part} = {text};")
-        return lines
-
-    def _test(self, step: str, k: int) -> str:
-        """Whether a channel and the position are inside of the tensor."""
-        channels = self.unit * STEP_UNITS
-        if self.of.in_channels % channels or self.tiling.steps % self.tiling.staged:
-            start = "" if step == "0" else f"{step} * {channels} + "
-            return f"inside && {start}u * {self.unit} + {k} < {self.of.in_channels}"
-        return "inside"
-
-    def _value(self, step: str, k: int) -> str:
-        test = self._test(step, k)
-        read = f"from[(u * {self.unit} + {k}) * {self.source.strides[1]}]"
-        if self.unit == 8:
-            return f"({test} ? static_cast<unsigned>({self.convert}({read})) : 0u)"
-        return f"{test} ? {self.convert}({read}) : 0u"
-
-
-def decoded(word: str, sizes: Sequence[int]) -> list[str]:
-    """Coordinates of a number in a box."""
-    found, step = [], 1
-    for dim in reversed(range(len(sizes))):
-        quotient = word if step == 1 else f"{word} / {step}"
-        found.append(quotient if dim == 0 else "0" if sizes[dim] == 1 else f"{quotient} % {sizes[dim]}")
-        step *= sizes[dim]
-    return found[::-1]
-
-
-def times(word: str, factor: int) -> str:
-    """Empty for 0."""
-    return "" if factor == 0 else word if factor == 1 else f"{word} * {factor}"

@@ -1,26 +1,14 @@
-"""The kernel of a convolution that multiplies, and which division it takes."""
+"""Which division the kernel of a convolution takes that multiplies."""
 
 from __future__ import annotations
 
 from crucible.gpus import Gpu
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.naming import with_names
 from crucible.write.convolution.questions import Multiplying, answered
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.kinds import KINDS, for_warpgroups
-from crucible.write.kernel import Lowered
-
-
-def multiplied(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
-    """The kernel that multiplies, and its buffers: that of the weight in order, which it reads, is the first. One whose
-    kind puts the weight in order itself has none."""
-    return with_names(conv, lambda conv: _lowered(conv, tiling, gpu))
-
-
-def _lowered(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Lowered:
-    return next(kind.lower(conv, tiling, gpu) for kind in KINDS if kind.lower and isinstance(tiling, kind.divisions))
+from crucible.write.convolution.warpgroup.kinds import for_warpgroups
 
 
 def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:

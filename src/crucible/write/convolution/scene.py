@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from crucible.gpus import Gpu
-from crucible.target.cuda import CUDA_TYPES, INCLUDES, indented
-from crucible.target.names import wished
 from crucible.write.convolution.choosing import Choosing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import DIMS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.kernel import Buffer, Kernel
+from crucible.write.kernel import Buffer
 from crucible.write.program import Operand, Result, reads
 
 
@@ -81,32 +77,3 @@ class Scene:
         """Of reductions over space: [image][its parts, an item each][channels]."""
         elements = self.tiling.of.batch * self.tiling.parts_of_image * self.parts * self.tiling.channels
         return [Buffer(f"{each.name}_parts", "float32", elements) for each in self.conv.reductions]
-
-    def kernel(
-        self,
-        notes: Sequence[str],
-        lines: Sequence[str],
-        preamble: Sequence[str],
-        resident: tuple[int, int],
-        shared_bytes: int,
-        *,
-        blocks: int = 0,
-        architecture: str = "",
-    ) -> Kernel:
-        """The kernel of these lines below its notes, all tensors its arguments; `resident` are blocks a multiprocessor
-        and threads of a block, `blocks` are as many as share the work if not told."""
-        read = {self.conv.source.name: self.conv.source.dtype} | dict.fromkeys(self.choices, "uint8")
-        read |= {self.packed.name: self.packed.dtype} | {each.name: each.dtype for each in self.operands}
-        written = {each.name: each.dtype for each in self.elementwise}
-        written |= {each.name: each.dtype for each in self.partials}
-        types = {**CUDA_TYPES, "int32": "int"}
-        arguments = [f"const {types[dtype]}* __restrict__ {name}" for name, dtype in read.items()]
-        arguments += [f"{types[dtype]}* __restrict__ {name}" for name, dtype in written.items()]
-        signature, name, (together, threads) = ",\n        ".join(arguments), self.conv.name, resident
-        head = f"__global__ void __launch_bounds__({threads}, {together}) {name}(\n        {signature}) {{"
-        comment = [f"// {line}" for sentence in notes for line in textwrap.wrap(wished(sentence), 104)]
-        text = "\n".join([*comment, head, *indented(lines), "}"])
-        include = [INCLUDES[dtype] for dtype in INCLUDES if dtype in {*read.values(), *written.values()}]
-        grid = (blocks or self.parts * self.blocks_a_part, 1, 1)
-        before = tuple(dict.fromkeys([*include, *preamble]))
-        return Kernel(name, text, before, tuple(read), tuple(written), grid, threads, shared_bytes, architecture)

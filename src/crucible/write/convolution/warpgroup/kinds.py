@@ -1,4 +1,4 @@
-"""The kinds of divisions among warpgroups: which convolutions each serves, its best ones, and their kernels."""
+"""The kinds of divisions among warpgroups: which convolutions each serves, and its best ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ from crucible.write.convolution.warpgroup.phases import (
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, pool_division, work_of
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream_division
-from crucible.write.convolution.warpgroup.stream_lower import lower_streams
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walk_choice import best_divisions_of, division
 from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.kernel import Lowered
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class Kind:
     """The one of least estimated time; None where the kind does not serve a convolution."""
     several: Callable[[Convolution, int, Gpu], list[Any]]
     """So many of least estimated time, for a convolution that it serves."""
-    lower: Callable[[Convolution, Any, Gpu], Lowered] | None
-    """None where its kernels are of the IR."""
 
 
 def for_warpgroups(conv: Convolution, gpu: Gpu) -> Tiling | None:
@@ -81,10 +77,10 @@ def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
 
 
 KINDS = (
-    Kind(PooledWalks, pool_division, _pooled_walks, None),
-    Kind(PhaseWalks, phase_division, _phase_walks, None),
-    Kind(Scatter, scattered, _scatters, None),
-    Kind(Streams, stream_division, _streams, lower_streams),
-    Kind(Walks, division, best_divisions_of, None),
+    Kind(PooledWalks, pool_division, _pooled_walks),
+    Kind(PhaseWalks, phase_division, _phase_walks),
+    Kind(Scatter, scattered, _scatters),
+    Kind(Streams, stream_division, _streams),
+    Kind(Walks, division, best_divisions_of),
 )
 """Divisions that are also another kind's stand before that."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from crucible.write.convolution.pieces import WORDS
 from crucible.write.convolution.warpgroup.scatter import Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.kernel import Buffer
-
-
-def conversions(math: str) -> tuple[str, ...]:
-    """What texts call."""
-    return WORDS[math].preamble
 
 
 def packed(name: str, division: Walks | Streams | Scatter) -> Buffer:

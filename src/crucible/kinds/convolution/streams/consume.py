@@ -1,0 +1,100 @@
+"""Warpgroups that multiply: tiles of 64 positions by all taps of a stage, stage by stage, into sums that stay in
+registers; those of a plane of outputs that is complete leave."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import ZERO, Compare, Index, Number, Place, Variable
+from crucible.kinds.convolution.streams.frame import Frame, Item
+from crucible.kinds.convolution.streams.leave import Leaving
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.warpgroup.streams import Part
+from crucible.write.convolution.warpgroup.walks import THREADS
+
+
+class Consuming:
+    """Their body while it is made."""
+
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Variable) -> None:
+        self.frame, self.k, self.streams = frame, k, frame.streams
+        self.team = Variable("team", "int")
+        # told so, the compiler reckons descriptors once a warp: 3 instructions a product instead of 10
+        k.add(ir.Let(self.team, Place("thread", self.streams.threads) // THREADS, of_warp=True))
+        self.sums = ir.Fragment("sums", "float32", (Number(self.streams.tiles), Number(self.streams.held)))
+        self.leaving = Leaving(frame, k, lane, warp, self.team, self.sums)
+
+    def consume(self) -> None:
+        k, frame, more = self.k, self.frame, self.streams.live - 1
+        frame.enter(k)
+        self.first_tile = k.let("first_tile", self.team * self.streams.tiles, "int")
+        self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
+        k.add(ir.Declare((self.sums,), "sum"))
+        with frame.items(k) as item, k.rounds("t", item.planes + more, unrolled=False) as t:
+            self._plane(item, t)
+
+    def _plane(self, item: Item, t: Index) -> None:
+        """Of outputs: those that have sums already move on."""
+        streams = self.streams
+        with self.k.unrolled("i", Number(streams.tiles)) as i:
+            self.k.add(ir.MoveOn(ir.Element(self.sums, (i,)), streams.channels // 2))
+        if not streams.once:
+            self._each(item, t)
+            return
+        self._parts(item, t, 0)
+
+    def _each(self, item: Item, t: Index) -> None:
+        """Parts of the same taps, by one text; as two loops, as those who stage have them, nvcc 13.0 unrolls the inner
+        one."""
+        streams = self.streams
+        if (count := len(streams.parts)) == 1:
+            self._share("s", streams.steps, streams.parts[0])
+        else:
+            with self.k.rounds("s", Number(streams.steps), unrolled=False):
+                self._share("m", count, streams.parts[0])
+        self.leaving.leave(item, t)
+
+    def _parts(self, item: Item, t: Index, number: int) -> None:
+        """Those from one on."""
+        k, streams = self.k, self.streams
+        if number == len(streams.parts):
+            return
+        self._share("s", streams.steps, streams.parts[number])
+        if number == streams.last_part:
+            with k.when((Compare(">=", t, Number(streams.live - 1)),) if streams.live > 1 else ()):
+                self.leaving.leave(item, t)
+            last = number + 1 == len(streams.parts)
+            with k.when(() if last else (Compare("!=", t, item.planes + (streams.live - 2)),), is_rest=True, ends=True):
+                self._parts(item, t, number + 1)
+            return
+        self._parts(item, t, number + 1)
+
+    def _share(self, name: str, count: int, part: Part) -> None:
+        """So many stages."""
+        k, frame, body = self.k, self.frame, list[ir.Node]()
+        with k.apart(body), k.products(self.sums, settles=True):
+            self._products(part)
+        k.add(ir.Share(frame.ring, Variable(name, "int"), Number(count), tuple(body)))
+
+    def _products(self, part: Part) -> None:
+        """All of a stage in one go."""
+        k, streams, frame = self.k, self.streams, self.frame
+        columns = part.blocks * streams.channels
+        weights = ir.Matrix("b", frame.weights, columns)
+        k.add(ir.Describe(weights, ZERO))
+        for tile in range(streams.tiles):
+            rows = ir.Matrix("a", frame.planes, streams.points, streams.eight)
+            k.add(ir.Describe(rows, self.places[tile]))
+            into = ir.Element(self.sums, (Number(tile),))
+            for number, ((row, column), _) in enumerate(part.taps):
+                at = (weights, number * STEP_UNITS * columns)
+                k.add(ir.Product(into, (rows, streams.place(row, column)), at, sums=columns // 2))
+
+    def _tile(self, number: int) -> Index:
+        """Where one of a warpgroup's is in a plane."""
+        streams = self.streams
+        across, down = streams.tiles_in_row, streams.tile_rows * streams.step_of_rows
+        tile = self.first_tile + number
+        if across > 1:
+            return tile // across * down + tile % across * streams.tile_columns
+        return tile * down

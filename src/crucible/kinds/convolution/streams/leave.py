@@ -1,0 +1,145 @@
+"""What becomes of sums whose rows are positions, in the registers in which they came to be: a lane has, of each tile,
+two positions of an eighth of the channels; eight lanes have eight neighbours of a row, 32 bytes of float32."""
+
+from __future__ import annotations
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
+from crucible.kinds.convolution.streams.frame import Frame, Item
+from crucible.kinds.convolution.vectors import Laid, Values, chained, value
+from crucible.kinds.indices import total
+from crucible.write.convolution.fused import is_of_row
+from crucible.write.convolution.warpgroup.streams import GROUPS
+from crucible.write.convolution.warpgroup.walks import WARPS
+
+TWO = Number(2)
+LANES = Size("lanes", 4, "that have the channels of a position", counts=True)
+
+
+class Leaving:
+    """It while it is made."""
+
+    def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, team: Index, sums: ir.Fragment) -> None:
+        self.frame, self.k, self.streams = frame, k, frame.streams
+        self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
+        self.channels = frame.conv.correlation.out_channels
+        self.sums_of = {each.name: value(f"{each.name}_total") for each in frame.scene.sums}
+        if self.sums_of:
+            self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
+            k.add(ir.Declare(self.own))
+        self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
+
+    def leave(self, item: Item, t: Index) -> None:
+        """A plane of outputs, of those that have sums the oldest: channel by channel, so that what belongs to a channel
+        is read once."""
+        k, streams = self.k, self.streams
+        plane = self._plane(item, t)
+        below, last = self.channels % streams.channels > 0, Number(self.channels)
+        with k.unrolled("j", Number(streams.channels // 8)) as j, k.unrolled("e", TWO) as e:
+            c = k.let("c", self.frame.first_channel + j * 8 + self.lane % 4 * 2 + e, "int")
+            tests = (Compare("<", c, last),) if below else ()
+            if self.sums_of:  # all lanes go on: they add up together
+                c = k.let("channel", Smaller(c, last - 1), "int") if below else c
+                self._added_up(item, plane, c, (j, e), tests)
+            else:
+                with k.when(tests, is_rest=True):
+                    self._channel(item, plane, c, (j, e), ())
+
+    def _added_up(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition) -> None:
+        """Of sums over batch and space what a warp has of a plane: eight lanes have the same channel."""
+        k, (j, e) = self.k, at
+        k.add(*(ir.Declare((each.of,), "sum") for each in self.sums_of.values()))
+        self._channel(item, plane, c, at, tests)
+        for number, own in enumerate(self.sums_of.values()):
+            k.add(ir.Reduce("sum", own.of, "columns", (LANES,)))
+            with k.when((Compare("<", self.lane, LANES),)):
+                place = j * 8 + self.lane * 2 + e + number * self.streams.channels
+                kept, before = ir.InShared(self.own, (place,)), value("before")
+                k.add(ir.Declare((before.of,)), ir.Load(before, kept))
+                k.add(ir.Accumulate("sum", before, own), ir.Store(before, kept))
+
+    def _plane(self, item: Item, t: Index) -> Index | None:
+        if not self.streams.is_walked:
+            return None
+        return self.k.let("d", item.starts[0] + t - (self.streams.live - 1), "int")
+
+    def _channel(
+        self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition
+    ) -> None:  # fmt: skip
+        k, streams = self.k, self.streams
+        values = self._values(item, c)
+        with k.unrolled("i", Number(streams.tiles)) as i, k.unrolled("r", TWO) as r:
+            places, inside = self._position(item, plane, i, r)
+            with k.when((*inside, *tests), is_rest=not tests):  # as the text had it: nvcc 13.0 makes other code else
+                self._element(item, c, places, (i, r, *at), values)
+
+    def _values(self, item: Item, c: Index) -> Values:
+        """Of operands that hold a number for a channel, or for that of an image."""
+        found = {name: value(f"{name}_value") for name in self.of_row}
+        for name, each in found.items():
+            laid = self.frame.operands[name]
+            at = item.image * laid.strides[0] + c * laid.strides[1]
+            self.k.add(ir.Load(each, ir.Global(laid.tensor, at), declares=True))
+        return found
+
+    def _position(self, item: Item, plane: Index | None, i: Index, r: Index) -> tuple[list[Index], Condition]:
+        """Of row half r of tile i, along each dim; and the tests that it is one."""
+        k, streams, dims = self.k, self.streams, self.frame.dims
+        tile, across = self.team * streams.tiles + i, streams.tiles_in_row
+        row = tile // across
+        column: Index = tile % across * streams.tile_columns
+        if streams.tile_rows > 1:
+            row, column = row * 8 + self.warp % 4 * 2 + r, column + self.lane // 4
+        else:
+            column = column + self.warp % 4 * 16 + r * 8 + self.lane // 4
+        places: list[Index] = [k.let(dims[-1], item.starts[-1] + column, "int")]
+        if len(dims) > 1:
+            places.insert(0, k.let(dims[-2], item.starts[-2] + row, "int"))
+        places = [*([] if plane is None else [plane]), *places]
+        outputs = [axis.outputs for axis in streams.of.axes]
+        tests = tuple(
+            Compare("<", places[dim], Number(outputs[dim]))
+            for dim in range(int(streams.is_walked), len(dims))
+            if streams.boxes[dim] * streams.box[dim] > outputs[dim]
+        )
+        return places, tests
+
+    def _element(
+        self, item: Item, c: Index, places: list[Index], at: tuple[Index, Index, Index, Index], values: Values
+    ) -> None:  # fmt: skip
+        k, frame, (i, r, j, e) = self.k, self.frame, at
+        first = (self.streams.live - 1) * self.streams.channels // 2
+        product = ir.Element(self.sums, (i, j * 4 + r * 2 + e + first))
+        rest = {name: laid for name, laid in frame.operands.items() if name not in self.of_row}
+        came = {name: ir.Element(ir.Fragment(f"{name}_came", laid.tensor.dtype)) for name, laid in rest.items()}
+        for name, laid in rest.items():
+            k.add(ir.Load(came[name], self._at(item, c, places, laid), declares=True))
+        made = chained(k, frame.conv, product, values, came)
+        k.add(*(ir.Accumulate("sum", into, made[name]) for name, into in self.sums_of.items()))
+        for name, laid in frame.results.items():
+            k.add(ir.Store(made[name], self._at(item, c, places, laid)))
+
+    @staticmethod
+    def _at(item: Item, c: Index, places: list[Index], laid: Laid) -> ir.Global:
+        terms = [at * stride for at, stride in zip((item.image, c, *places), laid.strides, strict=True)]
+        return ir.Global(laid.tensor, total(terms))
+
+
+def add_up(frame: Frame, k: Builder) -> None:
+    """What all warps have of sums, in one order on every run."""
+    channels, warps, parts = frame.streams.channels, GROUPS * WARPS, frame.scene.parts
+    # its own number: nvcc 13.0 keeps other words until here where it reads that as `blockIdx`
+    block = Place("block", frame.blocks) // parts * parts + frame.part
+    k.add(ir.Sync())
+    p = k.let("p", Place("thread", frame.streams.threads), "int")
+    with k.when((Compare("<", p, Number(channels)),)):
+        for number, of_blocks in enumerate(frame.part_tensors):
+            each = ir.Fragment("each", "float32", (Number(warps),))
+            whole, *rest = (ir.Element(each, (Number(warp),)) for warp in range(warps))
+            k.add(ir.Declare((each,)))
+            for warp, own in enumerate((whole, *rest)):
+                place = p + (warp * frame.streams.total_words + number * channels)
+                k.add(ir.Load(own, ir.InShared(frame.totals, (place,))))
+            k.add(*(ir.Accumulate("sum", whole, own) for own in rest))
+            k.add(ir.Store(whole, ir.Global(of_blocks, block * channels + p)))

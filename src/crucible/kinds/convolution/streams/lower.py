@@ -1,0 +1,87 @@
+"""A convolution whose weights are streamed, for warpgroups."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+
+from crucible.errors import MisuseError
+from crucible.gpus import Gpu
+from crucible.kernel import nodes as ir
+from crucible.kernel.builder import Builder
+from crucible.kernel.index import Place, Variable
+from crucible.kinds.built import Built
+from crucible.kinds.convolution.streams.ahead import fetches
+from crucible.kinds.convolution.streams.consume import Consuming
+from crucible.kinds.convolution.streams.frame import Frame
+from crucible.kinds.convolution.streams.leave import LANES, add_up
+from crucible.kinds.convolution.streams.produce import Producing
+from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.halo import STEP_UNITS
+from crucible.write.convolution.pieces import WORDS as WAYS
+from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
+from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.write.convolution.windows import SPREAD
+
+
+def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
+    """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots,
+    or boxes begin inside of windows."""
+    frame = Frame(conv, _fitted(conv, streams, gpu), gpu)
+    told = tuple(_about(frame))
+    return Built((_kernel(frame, told),), (frame.scene.packed, *frame.scene.partials), told)
+
+
+def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
+    """With the sums of its chain."""
+    if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
+        raise MisuseError(
+            f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
+            f" ({streams.spread}): give it boxes of whole windows"
+        )
+    streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
+    if streams.shared_bytes > most:
+        raise MisuseError(
+            f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"
+            f" bytes of shared memory, and a block of {gpu.name} has {most}: give it fewer slots"
+        )
+    return streams
+
+
+def _about(frame: Frame) -> list[str]:
+    """How the work is laid out, in words."""
+    of, streams = frame.streams.of, frame.streams
+    box = "x".join(map(str, streams.box))
+    walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
+    planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
+    planes += " The rows of the next stage are asked for ahead, to the L2 cache." if fetches(frame) else ""
+    return [
+        f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
+        f" {WAYS[frame.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
+        " alone.",
+        f"A block makes {streams.channels} channels at {box} positions at a time{walked}: {GROUPS} warpgroups"
+        f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
+        f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"
+        f" ({streams.shared_bytes // 1024} KiB).{planes}",
+        *([SPREAD] if frame.conv.spread else []),
+    ]
+
+
+def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
+    k, roles, streams = Builder(keeps_loops=True), list[ir.Role](), frame.streams
+    thread, warp = Place("thread", streams.threads), Variable("warp", "int")
+    lane = k.let("lane", thread % 32, "int")
+    k.add(ir.Let(warp, thread // 32))
+    frame.begin(k)
+    with k.role("consumers", GROUPS * THREADS, streams.registers, roles):
+        Consuming(frame, k, lane, warp).consume()
+    with k.role("producers", STAGERS * THREADS, STAGING_REGISTERS, roles):
+        Producing(frame, k, lane).produce()
+    k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
+    if frame.part_tensors:
+        add_up(frame, k)
+    lines = tuple(line for sentence in told for line in textwrap.wrap(sentence, 104))
+    sizes = (*frame.sizes, LANES)
+    return ir.Kernel(
+        frame.conv.name, frame.tensors, sizes, frame.blocks, streams.threads, "long long", k.body, lines,
+    )  # fmt: skip

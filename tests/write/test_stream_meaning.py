@@ -1,0 +1,191 @@
+"""Convolutions whose weights are streamed mean what they say: run on the CPU, role by role, before there is text."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import test_warpgroup_streams
+import torch
+from conv_harness import TWO, Case, backward, forward, transposed
+from kernel_mutants import changed
+from pooled_harness import spread_out
+from test_packing_meaning import packing
+from test_walk_meaning import error, held, moved
+from test_warpgroup_streams import Spreading
+
+from crucible.kernel import nodes as ir
+from crucible.kernel.index import ZERO
+from crucible.kernel.meaning import Stuck, run
+from crucible.kernel.memory import BARRIER, memory, pipelines
+from crucible.kernel.verify import verify
+from crucible.kernel.whereabouts import OutOfBounds, Raced
+from crucible.kinds.convolution.streams.lower import build_streams
+from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream
+from crucible.write.convolution.warpgroup.streams import Streams
+from support import NIGHTLY, some
+
+NEAR = 1e-6
+WAYS = 12
+"""Ways to divide a convolution that are drawn from, most promising first."""
+EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
+OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_summed", "streamed_runs_grad")
+"""Those that tests below change are tried as they are, too."""
+
+
+def streaming(case: Case) -> ir.Kernel:
+    assert isinstance(case.divided, Streams)
+    (made,) = build_streams(case.fused, case.divided, TWO).kernels
+    return made
+
+
+@pytest.mark.parametrize("name", some(list(EVERY), 4, lambda name: name in OTHERWISE))
+def test_kernels_mean_convolutions(name: str) -> None:
+    kernel = streaming(EVERY[name])
+    assert verify(kernel) == ()
+    assert error(EVERY[name], kernel) < NEAR
+
+
+# any shape, any legal division
+
+
+def drawn(seed: int) -> Case:
+    """The same on every run."""
+    draw = random.Random(seed)
+    while True:
+        rank = draw.choice((1, 2, 2, 3, 3))
+        kernel, stride = tuple(draw.randint(1, 3) for _ in range(rank)), draw.choice((1, 2, 2, 3))
+        space = tuple(draw.randint(3, {1: 140, 2: 20, 3: 7}[rank]) for _ in range(rank))
+        padding, shape = draw.randint(0, (min(kernel) - 1) // 2), (draw.randint(1, 2), draw.choice((8, 13, 24)), *space)
+        dtype, chain = draw.choice(("float32", "float16")), draw.choice(("none", "shifted", "biased", "summed"))
+        name, made = f"drawn_{seed}", draw.choice((5, 16, 40))
+        if draw.random() < 0.5:
+            layer = transposed(name, shape, made, kernel, stride=stride, padding=padding, dtype=dtype)
+            case = backward(layer)
+        else:
+            case = forward(name, shape, made, kernel, stride=stride, padding=padding, dtype=dtype, chain=chain)
+        asked = moved_by(case.fused)
+        if ways := best_streams(case.correlation, UNITS[dtype], WAYS, TWO, *asked):
+            return replace(case, tiling=given(draw.choice(ways)))
+
+
+def given(way: Streams) -> Callable[[Tiling], Tiling]:
+    return lambda _: way
+
+
+@pytest.mark.parametrize("seed", range(16 if NIGHTLY else 8))
+def test_any_division_of_any_shape_means_its_convolution(seed: int) -> None:
+    case = drawn(seed)
+    kernel = streaming(case)
+    assert verify(kernel) == ()
+    assert error(case, kernel) < NEAR
+
+
+# windows
+
+
+def of_windows(case: Spreading) -> ir.Kernel:
+    found = stream(case.correlation, UNITS[case.dtype], TWO, 1, 0, case.sizes)
+    assert found is not None
+    (made,) = build_streams(case.fused, replace(found, **case.way), TWO).kernels
+    return made
+
+
+def windows_error(case: Spreading, kernel: ir.Kernel) -> float:
+    """In relative L2, beside the convolution of what the windows' gradients are spread out to."""
+    x, weight, elements = held(case.windows, 1), held(case.weight_shape, 2), math.prod(case.sizes)
+    choice = torch.randint(0, elements, case.windows, generator=torch.Generator().manual_seed(3))
+    each = [choice] if case.chosen else [torch.full_like(choice, number) for number in range(elements)]
+    whole = sum(spread_out(x, of, case.sizes, torch.Size(case.correlation.in_shape)) for of in each)
+    wanted = case.torchs(whole, weight).numpy()
+    packed = run(packing(case), {"weight": weight.numpy().ravel()})
+    found = run(kernel, {"x": x.numpy().ravel(), "choice": choice.numpy().ravel(), **packed})["out"]
+    return float(np.linalg.norm(found.reshape(wanted.shape) - wanted) / np.linalg.norm(wanted))
+
+
+SPREAD = {case.name: case for case in test_warpgroup_streams.SPREAD}
+CHOSEN = "streamed_once_grad_spread"
+
+
+@pytest.mark.parametrize("name", some(list(SPREAD), 3, lambda name: name == CHOSEN))
+def test_gradients_of_windows_are_spread_where_they_are_staged(name: str) -> None:
+    kernel = of_windows(SPREAD[name])
+    assert verify(kernel) == ()
+    assert windows_error(SPREAD[name], kernel) < NEAR
+
+
+def test_elements_that_were_not_chosen_have_nothing() -> None:
+    kernel = of_windows(SPREAD[CHOSEN])
+    all_have = changed(kernel, ir.Convert, lambda node: replace(node, guard=()), -1)
+    assert not windows_error(SPREAD[CHOSEN], all_have) < NEAR
+
+
+# what is wrong
+
+
+def of_neighbours(node: ir.Load) -> ir.Node:
+    return replace(node, source=replace(node.source, at=node.source.at + -1)) if "word" in node.into.of.name else node
+
+
+def of_the_first_step(node: ir.Carry) -> ir.Node:
+    """Weights."""
+    return replace(node, source=replace(node.source, at=ZERO))
+
+
+def rows_further(node: ir.Product) -> ir.Node:
+    assert not isinstance(node.rows, ir.Element)
+    matrix, by = node.rows
+    return replace(node, rows=(matrix, by + 1))
+
+
+WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
+    "Product: a position further": ("streamed_of_three", ir.Product, moved, 0),
+    "Product: rows a position further": ("streamed_of_three", ir.Product, rows_further, 0),
+    "Carry: weights of another step": ("streamed_of_three", ir.Carry, of_the_first_step, 0),
+    "MoveOn: sums stay": ("streamed_of_three", ir.MoveOn, lambda _: ir.Note("left out"), 0),
+    "MoveOn: half as far": ("streamed_of_three", ir.MoveOn, lambda node: replace(node, by=node.by // 2), 0),
+    "Share: a step less": ("streamed_halves", ir.Share, lambda node: replace(node, count=node.count - 1), 0),
+    "Load: of neighbours": ("streamed_of_three", ir.Load, of_neighbours, -1),
+    "Accumulate: not what is added up": ("streamed_summed", ir.Accumulate, lambda _: ir.Note("left out"), 0),
+    "Reduce: of two lanes": (
+        "streamed_summed", ir.Reduce, lambda node: replace(node, sizes=(replace(node.sizes[0], value=2),)), 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_what_is_wrong_makes_other_outputs(word: str) -> None:
+    name, kind, change, which = WRONG[word]
+    wrong = changed(streaming(EVERY[name]), kind, change, which)
+    try:
+        assert not error(EVERY[name], wrong) < NEAR
+    except OutOfBounds:
+        assert word == "Load: of neighbours"
+
+
+def test_stages_that_nobody_fills_are_waited_for_forever() -> None:
+    case = EVERY["streamed_halves"]
+    with pytest.raises(Stuck, match="wait forever"):
+        error(case, changed(streaming(case), ir.Fill, lambda node: ir.Note("left out")))
+    with pytest.raises(Stuck, match="wait forever"):
+        error(case, changed(streaming(case), ir.Share, lambda node: replace(node, count=node.count + 1)))
+
+
+def test_sums_are_added_up_when_all_are_there() -> None:
+    """In memory behind all else, where the barriers of stages do not move on with them."""
+    case = EVERY["streamed_summed"]
+    kernel = streaming(case)
+    placed = memory(kernel)
+    (begin,) = (at for what, at in placed.begins.items() if isinstance(what, ir.Shared))
+    (ring,) = pipelines(kernel)
+    assert begin == placed.barriers + BARRIER * ring.barriers
+    early = changed(kernel, ir.Sync, lambda node: ir.Note("left out"))
+    with pytest.raises(Raced, match="two threads touch what is one's alone"):
+        error(case, early)
