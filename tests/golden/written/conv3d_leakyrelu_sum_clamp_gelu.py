@@ -9,17 +9,18 @@ go through PyTorch.
     - [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
       fp32; warpgroup instructions, on compute capability 9.0 alone.
     - A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 2 warpgroups in turn, while two
-      others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
+      others in turn load planes of input into 6 slots; its weights stay in shared memory (62 KiB). What a
       warpgroup makes leaves by the rows of its output.
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias: 64 rows of 32: neighbours in memory are rows, so
-      a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
-    - conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor: 64 rows of 32: neighbours in memory are rows,
-      so a block takes 16 rows, 4 a thread, and 32 groups of threads share the columns
+    - conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward: 64 rows of 80: 32 threads a row, 4 rows a block
+    - gelu_slope(clamp(leaky_relu(conv3d_leaky_relu_add_clamp_gelu_kernel_product + conv_bias, 0.2) +
+      sum_tensor, -1, 1)) is a polynomial, right to 2.4e-07
     - [2, 64, 2, 4, 5] to [2, 8, 4, 6, 7] by 9 products (of 3 taps at once, in the place of channels) of 64
       channels, TF32 (rounded to nearest), sums in fp32.
     - A block makes 32 channels at 4x1x5 positions; its inputs are in shared memory with their halo, its
       weights stay there (117 KiB). The next inputs are loaded beside the multiplication.
-    - backward keeps x, conv_weight, conv_bias, sum_tensor; the chain is computed again
+    - backward keeps x, conv_weight, conv_bias, sum_tensor, conv3d_leaky_relu_add_clamp_gelu_kernel_product;
+      the chain is computed again
+    - forward writes 20.5 KB more where gradients are taken
 
 Forward moves 87 KB in 1 steps; operation by operation it would be 251 KB in 5.
 """
@@ -143,57 +144,6 @@ __device__ __forceinline__ void multiply_tiles_tf32(float (&sums)[rows][columns]
     }
 }
 
-// The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(
-    const float* __restrict__ conv_weight,
-    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed) {
-    constexpr long long made_stride = 216;
-    constexpr long long read_stride = 27;
-    constexpr int taps[27] = {
-        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-        26
-    };
-    const int word = blockIdx.x * 256 + threadIdx.x;
-    if (word >= 13824) return;
-    const int unit = word / 256 % 2;
-    const int rest = word / 512;
-    const int tap = taps[rest % 27];
-    const int channel = rest / 27 * 64 + word / 4 % 64;
-    const int input = unit * 4 + word % 4;
-    const float value = channel < 64 && input < 8 ? conv_weight[channel * made_stride +
-        input * read_stride + tap] : 0.0f;
-    const unsigned nearest = rounded(value);
-    const int bits = static_cast<int>(nearest);
-    conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed[word] = bits;
-}
-
-// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
-__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
-    const int block_number, const float* __restrict__ conv_weight,
-    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed) {
-    constexpr long long group_stride = 13824;
-    constexpr long long made_stride = 27;
-    constexpr long long read_stride = 216;
-    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
-    const int word = block_number * 256 + threadIdx.x;
-    if (word >= 18432) return;
-    const int corner = word % 4;
-    const int lane = word / 4 % 32;
-    const int tile = word / 128 % 2;
-    const int rest = word / 256;
-    const int tap = taps[rest % 9];
-    const int step = rest / 9 % 8;
-    const int part = rest / 72;
-    const int group = part;
-    const int channel = tile * 16 + lane / 4 + corner % 2 * 8;
-    const int input = step * 8 + lane % 4 + corner / 2 * 4;
-    const float value = channel < 24 && input < 64 ? conv_weight[group * group_stride +
-        channel % 8 * made_stride + channel / 8 + input * read_stride + tap] : 0.0f;
-    const unsigned nearest = rounded(value);
-    const int bits = static_cast<int>(nearest);
-    conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed[word] = bits;
-}
-
 // sums (+)= 64 rows x 8 times 8 x 8 in shared memory.
 __device__ __forceinline__ void wgmma_m64n8k8_tf32(float (&sums)[4], unsigned long long rows,
                                                    unsigned long long columns, bool adds) {
@@ -212,11 +162,6 @@ __device__ __forceinline__ void wgmma_wait(float (&sums)[4]) {  // which are the
     asm volatile("wgmma.wait_group.sync.aligned 0;"
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                  :: "memory");
-}
-
-template <int count, typename T>
-__device__ __forceinline__ Pack<T, count> load(const T* from) {
-    return *reinterpret_cast<const Pack<T, count>*>(from);
 }
 
 __device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
@@ -276,6 +221,11 @@ __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+template <int count, typename T>
+__device__ __forceinline__ Pack<T, count> load(const T* from) {
+    return *reinterpret_cast<const Pack<T, count>*>(from);
+}
+
 template <int team, typename T>
 __device__ __forceinline__ T sum_over_team(
     T value) {  // of `team` neighbouring lanes, the same for each of them
@@ -286,22 +236,106 @@ __device__ __forceinline__ T sum_over_team(
     return value;
 }
 
-template <int groups, int lanes, int vector, typename T>
-__device__ __forceinline__ void sum_over_groups(T (&values)[vector],
-        T (&parts)[groups][(vector | 1) * lanes]) {
-    const int lane = threadIdx.x % lanes, own = threadIdx.x / lanes;
+// 64 rows of 80: 32 threads a row, 4 rows a block
+// grad_conv_bias = grad_conv_bias_row
+// grad_sum_tensor = grad_sum_tensor_row
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward_part(
+    const float* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_product,
+    const float* __restrict__ conv_bias,
+    const float* __restrict__ sum_tensor,
+    const float* __restrict__ grad_gelu,
+    float* __restrict__ grad_product,
+    float* __restrict__ grad_conv_bias,
+    float* __restrict__ grad_sum_tensor) {
+    constexpr unsigned columns = 80;
+    constexpr unsigned block_rows = 4;  // of a block
+    constexpr unsigned conv3d_leaky_relu_add_clamp_gelu_kernel_product_stride_0 = 40;
+    constexpr unsigned conv3d_leaky_relu_add_clamp_gelu_kernel_product_stride_1 = 2560;
+    constexpr unsigned grad_gelu_stride_0 = 40;
+    constexpr unsigned grad_gelu_stride_1 = 2560;
+    constexpr unsigned grad_product_stride_0 = 40;
+    constexpr unsigned grad_product_stride_1 = 2560;
+    constexpr unsigned size_2 = 40;
+    constexpr int team = 32;  // threads that share a row
+    constexpr int vector = 4;  // neighbours that a thread takes at once
+    const unsigned thread = threadIdx.x % team;
+    const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
+    const float* conv3d_leaky_relu_add_clamp_gelu_kernel_product_row = conv3d_leaky_relu_add_clamp_gelu_kernel_product + row * conv3d_leaky_relu_add_clamp_gelu_kernel_product_stride_0;
+    const float* grad_gelu_row = grad_gelu + row * grad_gelu_stride_0;
+    float* grad_product_row = grad_product + row * grad_product_stride_0;
+    const float conv_bias_value = conv_bias[row];
+    const float sum_tensor_value = sum_tensor[row];
+
+    float grad_conv_bias_row = 0.0f;
+    float grad_sum_tensor_row = 0.0f;
+    const unsigned column = thread * vector;
+    if (column < columns) {
+        const Pack<float, vector> conv3d_leaky_relu_add_clamp_gelu_kernel_product_read = load<vector>(
+            conv3d_leaky_relu_add_clamp_gelu_kernel_product_row + column / size_2 * conv3d_leaky_relu_add_clamp_gelu_kernel_product_stride_1 + column % size_2);
+        const Pack<float, vector> grad_gelu_read = load<vector>(
+            grad_gelu_row + column / size_2 * grad_gelu_stride_1 + column % size_2);
+        Pack<float, vector> grad_product_pack;
 #pragma unroll
-    for (int j = 0; j < vector; ++j) parts[own][j * lanes + lane] = values[j];
-    __syncthreads();
-    for (
-        int place = threadIdx.x; place < vector * lanes; place += groups * lanes) {  // each by one thread, in order
-        T value = parts[0][place];
-        for (int group = 1; group < groups; ++group) value += parts[group][place];
-        parts[0][place] = value;
+        for (int j = 0; j < vector; ++j) {
+            const float conv3d_leaky_relu_add_clamp_gelu_kernel_product_value = conv3d_leaky_relu_add_clamp_gelu_kernel_product_read.at[j];
+            const float grad_gelu_value = grad_gelu_read.at[j];
+            const float sum = conv3d_leaky_relu_add_clamp_gelu_kernel_product_value + conv_bias_value;
+            const bool above = sum > 0.0f;
+            const float leaky_relu = above ? sum : sum * 0.2f;
+            const float sum_2 = leaky_relu + sum_tensor_value;
+            const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
+            const float clamp_squared = clamp * clamp;
+            // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
+            float gelu_slope = -8.875188e-05f;
+            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
+            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
+            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
+            gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
+            gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
+            gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
+            const float grad_sum_tensor_row_value = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
+            const float grad_conv_bias_row_value = above ? grad_sum_tensor_row_value : grad_sum_tensor_row_value * 0.2f;
+            grad_conv_bias_row += grad_conv_bias_row_value;
+            grad_sum_tensor_row += grad_sum_tensor_row_value;
+            grad_product_pack.at[j] = grad_conv_bias_row_value;
+        }
+        store(grad_product_row + column / size_2 * grad_product_stride_1 + column % size_2,
+            grad_product_pack);
     }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < vector; ++j) values[j] = parts[0][j * lanes + lane];
+    grad_conv_bias_row = sum_over_team<team>(grad_conv_bias_row);
+    grad_sum_tensor_row = sum_over_team<team>(grad_sum_tensor_row);
+
+    if (thread == 0) {
+        grad_conv_bias[row] = grad_conv_bias_row;
+        grad_sum_tensor[row] = grad_sum_tensor_row;
+    }
+}
+
+// The weight in the order in which tensor cores take it: 9 taps, tiles of 16 channels.
+__device__ __forceinline__ void conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(
+    const int block_number, const float* __restrict__ conv_weight,
+    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed) {
+    constexpr long long group_stride = 13824;
+    constexpr long long made_stride = 27;
+    constexpr long long read_stride = 216;
+    constexpr int taps[9] = {0, 3, 6, 9, 12, 15, 18, 21, 24};
+    const int word = block_number * 256 + threadIdx.x;
+    if (word >= 18432) return;
+    const int corner = word % 4;
+    const int lane = word / 4 % 32;
+    const int tile = word / 128 % 2;
+    const int rest = word / 256;
+    const int tap = taps[rest % 9];
+    const int step = rest / 9 % 8;
+    const int part = rest / 72;
+    const int group = part;
+    const int channel = tile * 16 + lane / 4 + corner % 2 * 8;
+    const int input = step * 8 + lane % 4 + corner / 2 * 4;
+    const float value = channel < 24 && input < 64 ? conv_weight[group * group_stride +
+        channel % 8 * made_stride + channel / 8 + input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed[word] = bits;
 }
 
 // The weight in the order in which tensor cores take it: 27 taps, tiles of 16 channels.
@@ -547,59 +581,66 @@ __global__ void __launch_bounds__(256, 2) conv3d_leaky_relu_add_clamp_gelu_kerne
     }
 }
 
-// conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack and conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack:
-// neither waits for the other.
-__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack(
-        const float* __restrict__ tensor_0,
-        const float* __restrict__ tensor_2,
-        int* __restrict__ tensor_1,
-        int* __restrict__ tensor_3) {
-    if (blockIdx.x < 54) {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_part(tensor_0, tensor_1);
-    } else {
-        conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(blockIdx.x - 54, tensor_2, tensor_3);
-    }
+// The weight in the order in which warpgroups take it: 27 taps, tiles of 64 channels.
+__global__ void __launch_bounds__(256) conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_pack(
+    const float* __restrict__ conv_weight,
+    int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed) {
+    constexpr long long made_stride = 216;
+    constexpr long long read_stride = 27;
+    constexpr int taps[27] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+        26
+    };
+    const int word = blockIdx.x * 256 + threadIdx.x;
+    if (word >= 13824) return;
+    const int unit = word / 256 % 2;
+    const int rest = word / 512;
+    const int tap = taps[rest % 27];
+    const int channel = rest / 27 * 64 + word / 4 % 64;
+    const int input = unit * 4 + word % 4;
+    const float value = channel < 64 && input < 8 ? conv_weight[channel * made_stride +
+        input * read_stride + tap] : 0.0f;
+    const unsigned nearest = rounded(value);
+    const int bits = static_cast<int>(nearest);
+    conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed[word] = bits;
 }
 
 // [2, 8, 4, 6, 7] to [2, 64, 2, 4, 5] by 27 products of 8 channels, TF32 (rounded to nearest), sums in
 // fp32; warpgroup instructions, on compute capability 9.0 alone.
 // A block makes 64 channels at 1x1x5 positions at a time, along 1 planes: 2 warpgroups in turn, while two
-// others in turn load planes of input into 6 slots; its weights stay in shared memory (63 KiB). What a
+// others in turn load planes of input into 6 slots; its weights stay in shared memory (62 KiB). What a
 // warpgroup makes leaves by the rows of its output.
-__global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_again(
+__global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kernel_keeping(
     const float* __restrict__ x,
-    const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
+    const int* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed,
     const float* __restrict__ conv_bias,
     const float* __restrict__ sum_tensor,
-    const float* __restrict__ grad_gelu,
-    float* __restrict__ grad_product,
-    float* __restrict__ grad_conv_bias_parts,
-    float* __restrict__ grad_sum_tensor_parts) {
+    float* __restrict__ gelu,
+    float* __restrict__ conv3d_leaky_relu_add_clamp_gelu_kernel_product) {
     constexpr long long x_batch_stride = 1344;
     constexpr int x_channel_stride = 168;
     constexpr int x_d_stride = 42;
     constexpr int x_h_stride = 7;
-    constexpr long long grad_gelu_batch_stride = 2560;
-    constexpr int grad_gelu_channel_stride = 40;
-    constexpr int grad_gelu_d_stride = 20;
-    constexpr int grad_gelu_h_stride = 5;
-    constexpr long long grad_product_batch_stride = 2560;
-    constexpr int grad_product_channel_stride = 40;
-    constexpr int grad_product_d_stride = 20;
-    constexpr int grad_product_h_stride = 5;
-    constexpr int channel_lanes = 8;  // that have products of a channel
+    constexpr long long gelu_batch_stride = 2560;
+    constexpr int gelu_channel_stride = 40;
+    constexpr int gelu_d_stride = 20;
+    constexpr int gelu_h_stride = 5;
+    constexpr long long conv3d_leaky_relu_add_clamp_gelu_kernel_product_batch_stride = 2560;
+    constexpr int conv3d_leaky_relu_add_clamp_gelu_kernel_product_channel_stride = 40;
+    constexpr int conv3d_leaky_relu_add_clamp_gelu_kernel_product_d_stride = 20;
+    constexpr int conv3d_leaky_relu_add_clamp_gelu_kernel_product_h_stride = 5;
     extern __shared__ uint4 memory[];
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     unsigned* weights = reinterpret_cast<unsigned*>(memory);  // of a tile of channels
-    const uint4* own = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed);
+    const uint4* own = reinterpret_cast<const uint4*>(conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed);
     for (int p = threadIdx.x; p < 3456; p += 512) {
         reinterpret_cast<uint4*>(weights)[p] = own[p];
     }
     uint4* ring = memory + 3456;  // stages: planes of input
     constexpr int stage_units = 48;  // of 16 bytes
     constexpr int planes = 0;  // in a stage
-    unsigned long long* full = reinterpret_cast<unsigned long long*>(memory + 4064);  // each stage
+    unsigned long long* full = reinterpret_cast<unsigned long long*>(memory + 4000);  // each stage
     unsigned long long* empty = full + 6;
     unsigned long long* turns = empty + 6;  // of warpgroups to multiply
     for (
@@ -619,13 +660,6 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
         int stage = 0, turn = 0;
         float* tile = reinterpret_cast<float*>(
             memory + 3744) + threadIdx.x / 32 * 128;  // of this warp, for 16 channels
-        float* totals = reinterpret_cast<float*>(
-            memory + 4000) + threadIdx.x / 32 * 32;  // of this warp's channels
-        float none = 0.0f;
-        if (lane < 16) {
-            totals[lane] = none;
-            totals[16 + lane] = none;
-        }
         for (int item = blockIdx.x; item < 16; item += 16) {
             const int n = item / 8;
             const int first_plane = item / 4 % 2;
@@ -701,69 +735,40 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
                     const int c = warp % 4 * 16 + r;
                     const float conv_bias_value = conv_bias[c];
                     const float sum_tensor_value = sum_tensor[c];
-                    float grad_conv_bias_total = 0.0f;
-                    float grad_sum_tensor_total = 0.0f;
-                    Pack<float, 1> grad_gelu_each[1];
                     const int v = lane % 8;
                     if (v < 5) {
-                        grad_gelu_each[0] = load<1>(
-                            grad_gelu + n * grad_gelu_batch_stride + c * grad_gelu_channel_stride +
-                            box_d * grad_gelu_d_stride + box_h * grad_gelu_h_stride + v);
-                    }
-                    const int v_2 = lane % 8;
-                    if (v_2 < 5) {
                         const Pack<float, 1> products = *reinterpret_cast<const Pack<float, 1>*>(
-                            tile + r * 8 + v_2);
-                        Pack<float, 1> grad_product_pack;
-                        const float grad_gelu_value = grad_gelu_each[0].at[0];
+                            tile + r * 8 + v);
+                        Pack<float, 1> gelu_pack;
+                        Pack<float, 1> conv3d_leaky_relu_add_clamp_gelu_kernel_product_pack;
                         const float sum = (products.at[0]) + conv_bias_value;
-                        const bool above = sum > 0.0f;
-                        const float leaky_relu = above ? sum : sum * 0.2f;
-                        const float sum_2 = leaky_relu + sum_tensor_value;
-                        const float clamp = min_nan(max_nan(sum_2, -1.0f), 1.0f);
+                        const float leaky_relu = sum > 0.0f ? sum : sum * 0.2f;
+                        const float clamp = min_nan(max_nan(leaky_relu + sum_tensor_value, -1.0f), 1.0f);
                         const float clamp_squared = clamp * clamp;
-                        // gelu_slope on [-1, 1]: off by at most 2.4e-07 (proven, rounding included)
-                        float gelu_slope = -8.875188e-05f;
-                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.001127868f);
-                        gelu_slope = fmaf(gelu_slope, clamp_squared, -0.009485175f);
-                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.059838224f);
-                        gelu_slope = fmaf(gelu_slope, clamp_squared, -0.26596126f);
-                        gelu_slope = fmaf(gelu_slope, clamp_squared, 0.7978846f);
-                        gelu_slope = fmaf(gelu_slope, clamp, 0.5f);
-                        const float grad_sum_tensor_is = sum_2 >= -1.0f && sum_2 <= 1.0f ? grad_gelu_value * gelu_slope : 0.0f;
-                        const float grad_product_is = above ? grad_sum_tensor_is : grad_sum_tensor_is * 0.2f;
-                        const float grad_conv_bias_is = grad_product_is;
-                        grad_product_pack.at[0] = grad_product_is;
-                        grad_conv_bias_total += grad_conv_bias_is;
-                        grad_sum_tensor_total += grad_sum_tensor_is;
-                        store(grad_product + n * grad_product_batch_stride + c * grad_product_channel_stride +
-                            box_d * grad_product_d_stride + box_h * grad_product_h_stride + v_2,
-                                grad_product_pack);
-                    }
-                    grad_conv_bias_total = sum_over_team<channel_lanes>(grad_conv_bias_total);
-                    if (lane % 8 == 0) {
-                        const float before = totals[r];
-                        grad_conv_bias_total += before;
-                        totals[r] = grad_conv_bias_total;
-                    }
-                    grad_sum_tensor_total = sum_over_team<channel_lanes>(grad_sum_tensor_total);
-                    if (lane % 8 == 0) {
-                        const float before = totals[16 + r];
-                        grad_sum_tensor_total += before;
-                        totals[16 + r] = grad_sum_tensor_total;
+                        // gelu on [-1, 1]: off by at most 1.5e-07 (proven, rounding included)
+                        float gelu_is = 9.431737e-05f;
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.0011695193f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.009967302f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, -0.06648961f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.39894226f);
+                        gelu_is = fmaf(gelu_is, clamp_squared, 0.5f * clamp);
+                        const float conv3d_leaky_relu_add_clamp_gelu_kernel_product_is = (products.at[0]);
+                        gelu_pack.at[0] = gelu_is;
+                        conv3d_leaky_relu_add_clamp_gelu_kernel_product_pack.at[0] =
+                            conv3d_leaky_relu_add_clamp_gelu_kernel_product_is;
+                        store(gelu + n * gelu_batch_stride + c * gelu_channel_stride + box_d * gelu_d_stride +
+                            box_h * gelu_h_stride + v, gelu_pack);
+                        store(conv3d_leaky_relu_add_clamp_gelu_kernel_product +
+                            n * conv3d_leaky_relu_add_clamp_gelu_kernel_product_batch_stride +
+                                c * conv3d_leaky_relu_add_clamp_gelu_kernel_product_channel_stride +
+                                    box_d * conv3d_leaky_relu_add_clamp_gelu_kernel_product_d_stride +
+                                        box_h * conv3d_leaky_relu_add_clamp_gelu_kernel_product_h_stride +
+                                            v, conv3d_leaky_relu_add_clamp_gelu_kernel_product_pack);
                     }
                 }
                 __syncwarp();
             }
             stage += 2;
-        }
-        if (lane < 16) {
-            const float total = totals[lane];
-            grad_conv_bias_parts[(blockIdx.x * 2 + warp / 4) * 64 + warp % 4 * 16 + lane] = total;
-        }
-        if (lane < 16) {
-            const float total = totals[16 + lane];
-            grad_sum_tensor_parts[(blockIdx.x * 2 + warp / 4) * 64 + warp % 4 * 16 + lane] = total;
         }
     } else {  // producers
         setmaxnreg_dec<88>();
@@ -811,75 +816,24 @@ __global__ void __launch_bounds__(512, 1) conv3d_leaky_relu_add_clamp_gelu_kerne
     }
 }
 
-// 64 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of
-// threads share the columns
-// total = sum of grad_conv_bias_parts
-// grad_conv_bias = total
-__global__ void __launch_bounds__(128) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias(
-    const float* __restrict__ grad_conv_bias_parts,
-    float* __restrict__ grad_conv_bias) {
-    constexpr unsigned grad_conv_bias_parts_stride_1 = 64;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 32;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    constexpr int pitch = 20;  // odd, so that groups meet different banks
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* grad_conv_bias_parts_row = grad_conv_bias_parts + row;
-
-    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> grad_conv_bias_parts_read = load<vector>(
-        grad_conv_bias_parts_row + column * grad_conv_bias_parts_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float grad_conv_bias_parts_value = grad_conv_bias_parts_read.at[j];
-        total[j] += grad_conv_bias_parts_value;
-    }
-    __shared__ float parts[groups][pitch];
-    sum_over_groups<groups, lanes>(total, parts);
-
-    if (group == 0) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            grad_conv_bias[row + j] = total[j];
-        }
-    }
-}
-
-// 64 rows of 32: neighbours in memory are rows, so a block takes 16 rows, 4 a thread, and 32 groups of
-// threads share the columns
-// total = sum of grad_sum_tensor_parts
-// grad_sum_tensor = total
-__global__ void __launch_bounds__(128) conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor(
-    const float* __restrict__ grad_sum_tensor_parts,
-    float* __restrict__ grad_sum_tensor) {
-    constexpr unsigned grad_sum_tensor_parts_stride_1 = 64;
-    constexpr int lanes = 4;  // threads side by side
-    constexpr int groups = 32;  // of threads, which share the columns
-    constexpr int vector = 4;  // neighbours that a thread takes at once
-    constexpr int pitch = 20;  // odd, so that groups meet different banks
-    const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
-    const unsigned group = threadIdx.x / lanes;
-    const float* grad_sum_tensor_parts_row = grad_sum_tensor_parts + row;
-
-    float total[vector] = {0.0f, 0.0f, 0.0f, 0.0f};
-    const unsigned column = group;
-    const Pack<float, vector> grad_sum_tensor_parts_read = load<vector>(
-        grad_sum_tensor_parts_row + column * grad_sum_tensor_parts_stride_1);
-#pragma unroll
-    for (int j = 0; j < vector; ++j) {
-        const float grad_sum_tensor_parts_value = grad_sum_tensor_parts_read.at[j];
-        total[j] += grad_sum_tensor_parts_value;
-    }
-    __shared__ float parts[groups][pitch];
-    sum_over_groups<groups, lanes>(total, parts);
-
-    if (group == 0) {
-#pragma unroll
-        for (int j = 0; j < vector; ++j) {
-            grad_sum_tensor[row + j] = total[j];
-        }
+// conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward and
+// conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack: neither waits for the other.
+__global__ void __launch_bounds__(
+    256) conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward_beside_input_pack(
+        const float* __restrict__ tensor_0,
+        const float* __restrict__ tensor_1,
+        const float* __restrict__ tensor_2,
+        const float* __restrict__ tensor_3,
+        const float* __restrict__ tensor_7,
+        float* __restrict__ tensor_4,
+        float* __restrict__ tensor_5,
+        float* __restrict__ tensor_6,
+        int* __restrict__ tensor_8) {
+    if (blockIdx.x < 16) {
+        if (threadIdx.x < 128) conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward_part(tensor_0,
+            tensor_1, tensor_2, tensor_3, tensor_4, tensor_5, tensor_6);
+    } else {
+        conv3d_leaky_relu_add_clamp_gelu_kernel_input_pack_part(blockIdx.x - 16, tensor_7, tensor_8);
     }
 }
 
@@ -1317,27 +1271,30 @@ cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float*
   return cudaGetLastError();
 }
 
-cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
-        const float* conv_weight, const float* conv_bias, const float* sum_tensor, float* grad_conv_bias,
-        float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
-        int* conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, float* grad_conv_bias_parts,
-        float* grad_sum_tensor_parts, int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
-        float* grad_conv_weight_parts, int device, cudaStream_t stream) {
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again_pack_beside_input_pack<<<126, 256, 0, stream>>>(conv_weight,
-      conv_weight, conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed,
-      conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed);
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_keeping(const float* x, const float* conv_weight,
+        const float* conv_bias, const float* sum_tensor, float* gelu,
+        float* conv3d_leaky_relu_add_clamp_gelu_kernel_product,
+        int* conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed, int device, cudaStream_t stream) {
+  conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_pack<<<54, 256, 0, stream>>>(conv_weight,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
-  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_again>(65136,
+  if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_keeping>(64112,
       device)) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_again<<<16, 512, 65136, stream>>>(x,
-      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, conv_bias, sum_tensor, grad_gelu, grad_product,
-      grad_conv_bias_parts, grad_sum_tensor_parts);
-  if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_conv_bias<<<4, 128, 0, stream>>>(grad_conv_bias_parts,
-      grad_conv_bias);
-  if (const cudaError_t error = cudaGetLastError()) return error;
-  conv3d_leaky_relu_add_clamp_gelu_kernel_grad_sum_tensor<<<4, 128, 0, stream>>>(grad_sum_tensor_parts,
-      grad_sum_tensor);
+  conv3d_leaky_relu_add_clamp_gelu_kernel_keeping<<<16, 512, 64112, stream>>>(x,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed, conv_bias, sum_tensor, gelu,
+      conv3d_leaky_relu_add_clamp_gelu_kernel_product);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
+        const float* conv_weight, const float* conv_bias, const float* sum_tensor,
+        const float* conv3d_leaky_relu_add_clamp_gelu_kernel_product, float* grad_conv_bias,
+        float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
+        int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed, float* grad_conv_weight_parts, int device,
+        cudaStream_t stream) {
+  conv3d_leaky_relu_add_clamp_gelu_kernel_chain_backward_beside_input_pack<<<88, 256, 0, stream>>>(
+      conv3d_leaky_relu_add_clamp_gelu_kernel_product, conv_bias, sum_tensor, grad_gelu, conv_weight,
+      grad_product, grad_conv_bias, grad_sum_tensor, conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed);
   if (const cudaError_t error = cudaGetLastError()) return error;
   if (const cudaError_t error = allow_shared<conv3d_leaky_relu_add_clamp_gelu_kernel_input>(119808,
       device)) return error;
@@ -1369,12 +1326,16 @@ TENSORS = r"""
 cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu(const float* x, const float* conv_weight,
     const float* conv_bias, const float* sum_tensor, float* gelu,
     int* conv3d_leaky_relu_add_clamp_gelu_kernel_packed, cudaStream_t stream);
+cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_keeping(const float* x, const float* conv_weight,
+    const float* conv_bias, const float* sum_tensor, float* gelu,
+    float* conv3d_leaky_relu_add_clamp_gelu_kernel_product,
+    int* conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed, int device, cudaStream_t stream);
 cudaError_t launch_conv3d_leaky_relu_add_clamp_gelu_backward(const float* grad_gelu, const float* x,
-    const float* conv_weight, const float* conv_bias, const float* sum_tensor, float* grad_conv_bias,
+    const float* conv_weight, const float* conv_bias, const float* sum_tensor,
+    const float* conv3d_leaky_relu_add_clamp_gelu_kernel_product, float* grad_conv_bias,
     float* grad_sum_tensor, float* grad_x, float* grad_conv_weight, float* grad_product,
-    int* conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed, float* grad_conv_bias_parts,
-    float* grad_sum_tensor_parts, int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed,
-    float* grad_conv_weight_parts, int device, cudaStream_t stream);
+    int* conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed, float* grad_conv_weight_parts, int device,
+    cudaStream_t stream);
 
 // The tensor as kernels read it: copied where it lies in memory in another way, or begins within 16 bytes.
 static torch::Tensor laid(const torch::Tensor& given, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -1405,10 +1366,34 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu(const torch::Ten
   return {gelu};
 }
 
+std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_keeping(const torch::Tensor& x_given,
+        const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
+        const torch::Tensor& sum_tensor_given) {
+  const c10::cuda::CUDAGuard guard(x_given.device());
+  const torch::Tensor x = laid(x_given, {2, 8, 4, 6, 7}, {1344, 168, 42, 7, 1}, torch::kFloat32);
+  const torch::Tensor conv_weight = laid(conv_weight_given, {64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
+      torch::kFloat32);
+  const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
+  const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
+  torch::Tensor gelu = torch::empty_strided({2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
+      x.options().dtype(torch::kFloat32));
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_product = torch::empty_strided({5120}, {1},
+      x.options().dtype(torch::kFloat32));
+  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed = torch::empty_strided({13824}, {1},
+      x.options().dtype(torch::kInt32));
+  C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu_keeping(x.data_ptr<float>(),
+      conv_weight.data_ptr<float>(), conv_bias.data_ptr<float>(), sum_tensor.data_ptr<float>(),
+      gelu.data_ptr<float>(), conv3d_leaky_relu_add_clamp_gelu_kernel_product.data_ptr<float>(),
+      conv3d_leaky_relu_add_clamp_gelu_kernel_keeping_packed.data_ptr<int>(), x.get_device(),
+      c10::cuda::getCurrentCUDAStream()));
+  return {gelu, conv3d_leaky_relu_add_clamp_gelu_kernel_product};
+}
+
 std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
         const torch::Tensor& grad_gelu_given, const torch::Tensor& x_given,
         const torch::Tensor& conv_weight_given, const torch::Tensor& conv_bias_given,
-        const torch::Tensor& sum_tensor_given) {
+        const torch::Tensor& sum_tensor_given,
+        const torch::Tensor& conv3d_leaky_relu_add_clamp_gelu_kernel_product_given) {
   const c10::cuda::CUDAGuard guard(grad_gelu_given.device());
   const torch::Tensor grad_gelu = laid(grad_gelu_given, {2, 64, 2, 4, 5}, {2560, 40, 20, 5, 1},
       torch::kFloat32);
@@ -1417,6 +1402,8 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
       torch::kFloat32);
   const torch::Tensor conv_bias = laid(conv_bias_given, {64}, {1}, torch::kFloat32);
   const torch::Tensor sum_tensor = laid(sum_tensor_given, {64, 1, 1, 1}, {1, 1, 1, 1}, torch::kFloat32);
+  const torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_product = laid(
+      conv3d_leaky_relu_add_clamp_gelu_kernel_product_given, {5120}, {1}, torch::kFloat32);
   torch::Tensor grad_conv_bias = torch::empty_strided({64}, {1}, grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_sum_tensor = torch::empty_strided({64, 1, 1, 1}, {1, 1, 1, 1},
       grad_gelu.options().dtype(torch::kFloat32));
@@ -1425,22 +1412,15 @@ std::vector<torch::Tensor> run_conv3d_leaky_relu_add_clamp_gelu_backward(
   torch::Tensor grad_conv_weight = torch::empty_strided({64, 8, 3, 3, 3}, {216, 27, 9, 3, 1},
       grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor grad_product = torch::empty_strided({5120}, {1}, grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed = torch::empty_strided({13824}, {1},
-      grad_gelu.options().dtype(torch::kInt32));
-  torch::Tensor grad_conv_bias_parts = torch::empty_strided({2048}, {1},
-      grad_gelu.options().dtype(torch::kFloat32));
-  torch::Tensor grad_sum_tensor_parts = torch::empty_strided({2048}, {1},
-      grad_gelu.options().dtype(torch::kFloat32));
   torch::Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed = torch::empty_strided({18432}, {1},
       grad_gelu.options().dtype(torch::kInt32));
   torch::Tensor grad_conv_weight_parts = torch::empty_strided({221184}, {1},
       grad_gelu.options().dtype(torch::kFloat32));
   C10_CUDA_CHECK(launch_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu.data_ptr<float>(),
       x.data_ptr<float>(), conv_weight.data_ptr<float>(), conv_bias.data_ptr<float>(),
-      sum_tensor.data_ptr<float>(), grad_conv_bias.data_ptr<float>(), grad_sum_tensor.data_ptr<float>(),
-      grad_x.data_ptr<float>(), grad_conv_weight.data_ptr<float>(), grad_product.data_ptr<float>(),
-      conv3d_leaky_relu_add_clamp_gelu_kernel_again_packed.data_ptr<int>(),
-      grad_conv_bias_parts.data_ptr<float>(), grad_sum_tensor_parts.data_ptr<float>(),
+      sum_tensor.data_ptr<float>(), conv3d_leaky_relu_add_clamp_gelu_kernel_product.data_ptr<float>(),
+      grad_conv_bias.data_ptr<float>(), grad_sum_tensor.data_ptr<float>(), grad_x.data_ptr<float>(),
+      grad_conv_weight.data_ptr<float>(), grad_product.data_ptr<float>(),
       conv3d_leaky_relu_add_clamp_gelu_kernel_input_packed.data_ptr<int>(),
       grad_conv_weight_parts.data_ptr<float>(), grad_gelu.get_device(), c10::cuda::getCurrentCUDAStream()));
   return {grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight};
@@ -1480,10 +1460,11 @@ struct FusedConv3dLeakyReluAddClampGelu : torch::autograd::Function<FusedConv3dL
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,
           const torch::Tensor& conv_weight, const torch::Tensor& conv_bias, const torch::Tensor& sum_tensor,
           const std::string& library) {
-    const variable_list made = run_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor);
+    const variable_list made = run_conv3d_leaky_relu_add_clamp_gelu_keeping(x, conv_weight, conv_bias,
+        sum_tensor);
     ctx->set_materialize_grads(false);
     ctx->saved_data["library"] = library;
-    ctx->save_for_backward({x, conv_weight, conv_bias, sum_tensor});
+    ctx->save_for_backward({x, conv_weight, conv_bias, sum_tensor, made[1]});
     return made[0];
   }
 
@@ -1492,8 +1473,10 @@ struct FusedConv3dLeakyReluAddClampGelu : torch::autograd::Function<FusedConv3dL
     const variable_list kept = ctx->get_saved_variables();
     const variable_list made = is_watched(given[0])
         ? call_operator(ctx->saved_data["library"].toStringRef(),
-            "conv3d_leaky_relu_add_clamp_gelu_backward", {given[0], kept[0], kept[1], kept[2], kept[3]})
-        : run_conv3d_leaky_relu_add_clamp_gelu_backward(given[0], kept[0], kept[1], kept[2], kept[3]);
+            "conv3d_leaky_relu_add_clamp_gelu_backward", {given[0], kept[0], kept[1], kept[2], kept[3],
+            kept[4]})
+        : run_conv3d_leaky_relu_add_clamp_gelu_backward(given[0], kept[0], kept[1], kept[2], kept[3],
+            kept[4]);
     return {made[2], made[3], made[0], made[1], torch::Tensor()};
   }
 };
@@ -1510,11 +1493,12 @@ torch::Tensor fused_conv3d_leaky_relu_add_clamp_gelu(const torch::Tensor& x,
 
 
 kernels = load_inline(
-    name="conv3d_leakyrelu_sum_clamp_gelu_75e929f81f1b",
+    name="conv3d_leakyrelu_sum_clamp_gelu_e721a2ad0208",
     cpp_sources=TENSORS,
     cuda_sources=KERNELS,
-    functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_backward",
-        "are_plain", "fused_conv3d_leaky_relu_add_clamp_gelu"],
+    functions=["run_conv3d_leaky_relu_add_clamp_gelu", "run_conv3d_leaky_relu_add_clamp_gelu_keeping",
+        "run_conv3d_leaky_relu_add_clamp_gelu_backward", "are_plain",
+        "fused_conv3d_leaky_relu_add_clamp_gelu"],
     extra_cflags=["-O1"],
     extra_cuda_cflags=["-O3", "-gencode=arch=compute_90a,code=sm_90a"],
     no_implicit_headers=True,
@@ -1533,6 +1517,11 @@ def _is_unwatched(*given):
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
+def _takes_gradient(*given):
+    """Whether there will be a backward."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in given)
+
+
 library.define(
     "conv3d_leaky_relu_add_clamp_gelu(Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> Tensor")
 
@@ -1548,17 +1537,36 @@ def run_conv3d_leaky_relu_add_clamp_gelu_shapes(x, conv_weight, conv_bias, sum_t
 
 
 library.define(
-    "conv3d_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor, Tensor, Tensor)")
+    "conv3d_leaky_relu_add_clamp_gelu_keeping(Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu_keeping", "CompositeExplicitAutograd")
+def run_conv3d_leaky_relu_add_clamp_gelu_keeping(x, conv_weight, conv_bias, sum_tensor):
+    return tuple(kernels.run_conv3d_leaky_relu_add_clamp_gelu_keeping(x, conv_weight, conv_bias, sum_tensor))
+
+
+@torch.library.register_fake(f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu_keeping", lib=library)
+def run_conv3d_leaky_relu_add_clamp_gelu_keeping_shapes(x, conv_weight, conv_bias, sum_tensor):
+    return (
+        x.new_empty_strided((2, 64, 2, 4, 5), (2560, 40, 20, 5, 1), dtype=torch.float32),
+        x.new_empty_strided((5120,), (1,), dtype=torch.float32),
+    )
+
+
+library.define(
+    "conv3d_leaky_relu_add_clamp_gelu_backward(Tensor grad_gelu, Tensor x, Tensor conv_weight, Tensor conv_bias, Tensor sum_tensor, Tensor conv3d_leaky_relu_add_clamp_gelu_kernel_product) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl(library, "conv3d_leaky_relu_add_clamp_gelu_backward", "CompositeExplicitAutograd")
-def run_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, x, conv_weight, conv_bias, sum_tensor):
+def run_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, x, conv_weight, conv_bias, sum_tensor,
+        conv3d_leaky_relu_add_clamp_gelu_kernel_product):
     return tuple(kernels.run_conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, x, conv_weight, conv_bias,
-        sum_tensor))
+        sum_tensor, conv3d_leaky_relu_add_clamp_gelu_kernel_product))
 
 
 @torch.library.register_fake(f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu_backward", lib=library)
-def run_conv3d_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, x, conv_weight, conv_bias, sum_tensor):
+def run_conv3d_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, x, conv_weight, conv_bias, sum_tensor,
+        conv3d_leaky_relu_add_clamp_gelu_kernel_product):
     return (
         grad_gelu.new_empty_strided((64,), (1,), dtype=torch.float32),
         grad_gelu.new_empty_strided((64, 1, 1, 1), (1, 1, 1, 1), dtype=torch.float32),
@@ -1569,11 +1577,14 @@ def run_conv3d_leaky_relu_add_clamp_gelu_backward_shapes(grad_gelu, x, conv_weig
 
 def conv3d_leaky_relu_add_clamp_gelu_keeps(ctx, inputs, output):
     x, conv_weight, conv_bias, sum_tensor = inputs
+    _, conv3d_leaky_relu_add_clamp_gelu_kernel_product = output
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, conv_weight, conv_bias, sum_tensor)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, conv_weight, conv_bias, sum_tensor,
+        conv3d_leaky_relu_add_clamp_gelu_kernel_product)
 
 
-def conv3d_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
+def conv3d_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu, *_):
     if grad_gelu is None:
         return None, None, None, None
     grad_conv_bias, grad_sum_tensor, grad_x, grad_conv_weight = operators.conv3d_leaky_relu_add_clamp_gelu_backward(grad_gelu, *ctx.saved_tensors)
@@ -1581,7 +1592,7 @@ def conv3d_leaky_relu_add_clamp_gelu_gradients(ctx, grad_gelu):
 
 
 torch.library.register_autograd(
-    f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu",
+    f"{library.ns}::conv3d_leaky_relu_add_clamp_gelu_keeping",
     conv3d_leaky_relu_add_clamp_gelu_gradients,
     setup_context=conv3d_leaky_relu_add_clamp_gelu_keeps,
     lib=library,
@@ -1592,6 +1603,8 @@ def fused_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor
     if _is_unwatched(x, conv_weight, conv_bias, sum_tensor):
         return kernels.fused_conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor,
             library.ns)
+    if _takes_gradient(x, conv_weight, conv_bias, sum_tensor):
+        return operators.conv3d_leaky_relu_add_clamp_gelu_keeping(x, conv_weight, conv_bias, sum_tensor)[0]
     return operators.conv3d_leaky_relu_add_clamp_gelu(x, conv_weight, conv_bias, sum_tensor)
 
 
