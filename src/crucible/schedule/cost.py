@@ -346,7 +346,8 @@ def streamed_plane(
 
 
 def streamed_items(m: Machine, rounds: int, planes: float, *, fetches: bool) -> float:
-    """Of items one after another, each of so many clocks for its planes; whether rows are asked for ahead."""
+    """Of items one after another, each of so many clocks for its planes; whether rows of planes that are staged several
+    times, which the L2 cache has, are asked for ahead."""
     return rounds * (planes + m.streams.first_clocks) * (m.streams.fetched_times if fetches else 1)
 
 

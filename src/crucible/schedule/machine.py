@@ -240,8 +240,8 @@ class Streams:
     """times: a chain's functions, where nothing is added up, that hold tensor cores up; the rest goes on beside the
     other warpgroup's products. From: divisions_tf32_h100.json."""
     fetched_times: float = 1.08
-    """times: what the rest says, where the next stage's rows are asked for ahead: five of six were slower for it. From:
-    divisions_tf32_h100.json."""
+    """times: what the rest says, where the next stage's rows are asked for ahead though planes are staged more than
+    once: five of six were slower for it. From: divisions_tf32_h100.json."""
     window_clocks: float = 145
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50

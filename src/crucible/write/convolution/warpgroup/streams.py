@@ -322,4 +322,5 @@ class Streams(Tiling):
         are of outputs before it too."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         planes = self.walk + (self.live - 1) / len(self.parts)
-        return cost.streamed_items(self.machine, rounds, planes * self.clocks, fetches=self.fetches) * self.sms
+        fetches = self.fetches and not self.once
+        return cost.streamed_items(self.machine, rounds, planes * self.clocks, fetches=fetches) * self.sms
