@@ -53,7 +53,7 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
 
 
 def _keeping(step: Fused, conv: Convolution) -> Convolution:
-    further = (each for each in kept(conv, step.wanted, f"grad_{step.result}") if each.name in step.saved)
+    further = kept(conv, step.wanted, f"grad_{step.result}")
     return replace(conv, name=f"{conv.name}_keeping", results=(*conv.results, *further))
 
 

@@ -412,9 +412,7 @@ def product_rounds(m: Machine, rounds: int, steps: int, *, turned: bool, added: 
 def library_convolution(m: Machine, flops: int, dims: int, *, phased: bool) -> float:
     """Of cuDNN in TF32, all multiprocessors."""
     library = m.library
-    if dims < 3:
-        return flops / (library.phased_flops if phased else library.plane_flops)
-    return flops / (library.phased_space_flops if phased else library.space_flops)
+    return flops / (library.phased_flops if phased else library.plane_flops if dims < 3 else library.space_flops)
 
 
 def library_product(m: Machine, flops: int) -> float:

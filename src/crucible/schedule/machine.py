@@ -303,11 +303,9 @@ class Library:
 
     plane_flops: float = 171_000
     """FLOPs a clock: in two dims (300 TFLOP/s, all multiprocessors). From: divisions_tf32_h100.json."""
-    phased_flops: float = 85_000
-    """FLOPs a clock: of transposed ones with strides in two dims (150 TFLOP/s). From: divisions_tf32_h100.json."""
     space_flops: float = 61_000
     """FLOPs a clock: in three dims (100 and 114 TFLOP/s). From: divisions_tf32_h100.json."""
-    phased_space_flops: float = 34_000
+    phased_flops: float = 34_000
     """FLOPs a clock: of transposed ones with strides there (59 TFLOP/s). From: divisions_tf32_h100.json."""
 
 

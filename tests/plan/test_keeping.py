@@ -1,0 +1,75 @@
+"""Which products forward keeps for backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from crucible.capture import trace
+from crucible.emission.lower import lowered_backward, lowered_forward
+from crucible.gpus import H200
+from crucible.judge.oracle.reference import Reference
+from crucible.plan.planner import fuse
+from crucible.plan.steps import Fused, Plan
+from crucible.task import Task
+from crucible.write.convolution.fused import Convolution
+
+ROOT = Path(__file__).parents[2]
+
+
+class Chained(nn.Module):
+    def __init__(self, behind: str) -> None:
+        super().__init__()
+        self.made, self.behind = nn.Conv2d(64, 64, 3), behind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.made(x)
+        return F.gelu(y) if self.behind == "gelu" else y * 2
+
+
+def step_of(behind: str, dtype: torch.dtype = torch.float32, *, takes: bool = True) -> Fused:
+    module = Chained(behind).to("meta", dtype).requires_grad_(takes)
+    with torch.device("meta"):
+        x = torch.empty((64, 64, 256, 256), dtype=dtype, requires_grad=takes)
+    return convolving(fuse(trace(module, [x])))
+
+
+def convolving(plan: Plan) -> Fused:
+    (found,) = (each for each in plan.steps if isinstance(each, Fused) and isinstance(each.compute, Convolution))
+    return found
+
+
+def test_a_costly_product_is_kept_and_written_where_gradients_are_taken_alone() -> None:
+    step = step_of("gelu")
+    (name,) = step.saved
+    assert name == f"{step.compute.name}_product" and step.saved[name].dtype == "float32"
+    writes = [{*kernel.writes} for keeping in (False, True)
+              for lowered in lowered_forward(step, H200, keeping=keeping) for kernel in lowered.kernels]  # fmt: skip
+    assert [name in each for each in writes if step.result in each] == [False, True]
+    backward = lowered_backward(step, H200)
+    kernels = [kernel for lowered in backward.lowered for kernel in lowered.kernels]
+    assert sum(name in kernel.reads for kernel in kernels) == 1
+    assert not any(kernel.name.endswith("_again") for kernel in kernels)
+    assert {"x", "made_weight", "made_bias"} <= {step.operands[each] for each in backward.gradients}
+
+
+@pytest.mark.parametrize("why", ["a chain that is linear", "a half type"])
+def test_what_need_not_or_would_move_more_is_not_kept(why: str) -> None:
+    step = step_of("double") if "linear" in why else step_of("gelu", torch.bfloat16)
+    assert not step.saved
+
+
+def test_a_cheap_product_is_computed_again() -> None:
+    """8 channels to 16, in three dims: its kernel is as fast as memory."""
+    task = Task.load(ROOT / "tasks/conv3d_leakyrelu_sum_clamp_gelu/reference.py").at(
+        scale="full", training=True, mode="train", small_by_default=False
+    )
+    reference = Reference(task.source, str(task.path), task.sizes, mode=task.mode, seed=0, device=torch.device("cpu"))
+    step = convolving(fuse(trace(reference.model, reference.inputs(0))))
+    assert not step.saved
+    kernels = [kernel for lowered in lowered_backward(step, H200).lowered for kernel in lowered.kernels]
+    assert sum(kernel.name.endswith("_again") for kernel in kernels) == 1
