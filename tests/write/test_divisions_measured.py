@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from crucible.capture import trace
 from crucible.gpus import H200
 from crucible.judge.oracle.reference import Reference
-from crucible.kinds.convolution.ways import ways
+from crucible.kinds.convolution.ways import described, ways
 from crucible.plan.planner import fuse
 from crucible.task import Task
 from crucible.tuning.search import questions
@@ -77,3 +78,43 @@ def test_of_64_channels_of_a_half_type_no_walk_is_taken(name: str) -> None:
     ms = {way: each["ms"] for way, each in one["tried"].items()}
     taken = words(ways(forward, H200, 1)[0])
     assert ms[taken] <= SLOWEST_OF_64 * min(ms.values()), (taken, ms)
+
+
+WIDE = json.loads((ROOT / "benchmarks/results/divisions_tf32_h100.json").read_text())["convolutions"]
+SLOWEST_OF_WIDE = 1.3
+MADE = {
+    "1": lambda: Behind(nn.Conv2d(64, 128, 3), torch.relu),
+    "19": lambda: Behind(nn.ConvTranspose2d(64, 64, 3), F.gelu),
+    "54": lambda: Behind(nn.Conv2d(64, 64, 3), lambda x: F.gelu(F.leaky_relu(x * 1.5))),
+    "61": lambda: Behind(nn.ConvTranspose3d(64, 128, 3), torch.relu),
+    "100": lambda: Behind(nn.ConvTranspose3d(64, 128, 3, stride=2, padding=1), lambda x: x.clamp(min=-1.0) / 2.0),
+}
+"""Of level 2's tasks what makes kernels of the same divisions."""
+
+
+class Behind(nn.Module):
+    def __init__(self, made: nn.Module, behind: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.made, self.behind = made, behind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.behind(self.made(x))
+
+
+def told(way: Way) -> str:
+    """As the record has it."""
+    return described(way).replace("unit 4, ", "").replace("teams ((0,),), ", "")
+
+
+@pytest.mark.parametrize("task", MADE)
+def test_divisions_of_64_channels_and_more_are_near_the_fastest(task: str) -> None:
+    """Forward and for both gradients, in TF32."""
+    kernels = {name.rpartition("_")[2]: each for name, each in WIDE[task]["kernels"].items()}
+    with torch.device("meta"):
+        x = torch.empty(kernels["kernel"]["input"], requires_grad=True)
+    plan = fuse(trace(MADE[task]().to("meta"), [x]), gpu=H200)
+    asked = {each.name.rpartition("_")[2]: each for each in questions(plan)}
+    for which in ("kernel", "input", "weight"):
+        ms = {way: each["ms"] for way, each in kernels[which]["tried"].items()}
+        taken = told(ways(asked[which], H200, 1)[0])
+        assert ms[taken] <= SLOWEST_OF_WIDE * min(ms.values()), (which, taken, ms)
