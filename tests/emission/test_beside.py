@@ -7,7 +7,8 @@ from dataclasses import replace
 import kernel_corpus
 from crucible.emission.beside import side_by_side
 from crucible.gpus import H200
-from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, Lowered, entered
+from crucible.print.entries import entered, whole
+from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, Lowered
 
 
 def kernel(name: str, reads: str, writes: str, blocks: int = 2, threads: int = 256, **rest: object) -> Kernel:
@@ -102,7 +103,7 @@ def test_an_entry_is_its_kernel() -> None:
     """What is printed says where it asks for its block, and what it has of shared memory."""
     steps = kernel_corpus.imported("test_families").STEPS.values()
     for each in (kernel for step in steps for kernel in step.lowered.kernels):
-        assert each.entry and each.entry.text(each.name, each.threads) == each.text
+        assert each.entry and whole(each.entry, each.name, each.threads) == each.text
         own = "\n".join([*each.preamble, *each.entry.before])
         assert each.entry.asks_elsewhere == (BLOCK in own)
         assert each.entry.has_shared == ("__shared__" in "".join([*each.preamble, each.text]))

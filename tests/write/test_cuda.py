@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 from vocabulary import BINARY, UNARY, Case, places
 
 from crucible import emulator
-from crucible.write.cuda import Emitted, emit, literal
+from crucible.print.chains import Emitted, emit, literal
 from crucible.write.evaluate import evaluate
 from crucible.write.expression import Expr, constant, parameter, tensor, where
 from crucible.write.gradient import derivative

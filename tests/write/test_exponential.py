@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from crucible.write.cuda import emit
+from crucible.print.chains import emit
 from crucible.write.evaluate import evaluate
 from crucible.write.exponential import LOG2_E, UNITS, by_power_of_two, by_scaled_power, error_of_power
 from crucible.write.expression import parameter, tensor

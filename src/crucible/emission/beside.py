@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from crucible.gpus import Gpu
-from crucible.target.cuda import indented
-from crucible.write.kernel import BLOCK, Entry, Kernel, Lowered, entered
+from crucible.print.entries import beside
+from crucible.write.kernel import Kernel, Lowered
 
 THREADS_A_SM = 1024
 """Of a small kernel for each multiprocessor: all of it runs at once."""
@@ -35,9 +35,9 @@ def _merged(kernels: list[Kernel], variables: Mapping[str, str], gpu: Gpu) -> li
             if not _fit(a, b, gpu) or _wait(a, b, variables):
                 continue
             if not any(_wait(each, b, variables) for each in between):
-                return [*kernels[:first], _both(a, b), *between, *kernels[second + 1 :]]
+                return [*kernels[:first], beside(a, b), *between, *kernels[second + 1 :]]
             if not any(_wait(a, each, variables) for each in between):
-                return [*kernels[:first], *between, _both(a, b), *kernels[second + 1 :]]
+                return [*kernels[:first], *between, beside(a, b), *kernels[second + 1 :]]
     return None
 
 
@@ -65,43 +65,3 @@ def _wait(first: Kernel, second: Kernel, variables: Mapping[str, str]) -> bool:
         return {variables.get(name, name) for name in names}
 
     return bool(of(first.writes) & of((*second.reads, *second.writes)) or of(first.reads) & of(second.writes))
-
-
-def _both(a: Kernel, b: Kernel) -> Kernel:
-    """One kernel: its first blocks are those of one of them, the others those of one that can be told its block."""
-    assert a.entry and b.entry
-    first, second = (a, b) if not b.entry.asks_elsewhere else (b, a)
-    entries = [each.entry for each in (first, second) if each.entry]
-    name, threads = f"{first.name}_beside_{_own_words(first.name, second.name)}", max(a.threads, b.threads)
-    types = [type_ for each in entries for type_, _ in each.parameters]
-    count, words = len(entries[0].parameters), [f"tensor_{k}" for k in range(len(types))]
-    reads = [k for k in range(len(types)) if types[k].startswith("const ")]
-    order = [*reads, *(k for k in range(len(types)) if k not in reads)]
-    names = [*first.reads, *first.writes, *second.reads, *second.writes]
-    calls = [
-        f"{f'if (threadIdx.x < {each.threads}) ' * (each.threads < threads)}{each.name}_part({', '.join(given)});"
-        for each, given in ((first, words[:count]), (second, [f"{BLOCK} - {first.grid[0]}", *words[count:]]))
-    ]
-    body = [f"if ({BLOCK} < {first.grid[0]}) {{", *indented(calls[:1]), "} else {", *indented(calls[1:]), "}"]
-    entry = Entry(
-        tuple((types[k], words[k]) for k in order),
-        tuple(indented(body)),
-        (f"// {first.name} and {second.name}: neither waits for the other.",),
-        asks_elsewhere=entries[0].asks,
-        has_shared=any(each.has_shared for each in entries),
-        between=",\n        ",
-    )
-    parts = (entries[0].part(first.name, is_told=False), entries[1].part(second.name, is_told=True))
-    preamble = tuple(dict.fromkeys((*first.preamble, *second.preamble, *parts)))
-    read, written = tuple(names[k] for k in reads), tuple(names[k] for k in order[len(reads) :])
-    both_light = a.is_light and b.is_light
-    return entered(name, entry, preamble, read, written, a.grid[0] + b.grid[0], threads, is_light=both_light)
-
-
-def _own_words(other: str, name: str) -> str:
-    """Of a name, those that follow what both begin with."""
-    words, others = name.split("_"), other.split("_")
-    same = next(
-        (k for k, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), min(len(words), len(others))
-    )
-    return "_".join(words[same:]) or name

@@ -24,12 +24,13 @@ from crucible.kernel.index import (
 )
 from crucible.kernel.verify import check
 from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows
+from crucible.print.chains import emit
+from crucible.print.entries import entered, whole
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
 from crucible.target.cuda import AS_WORD, START, STEPS, converted, indented
 from crucible.write import kernel as launch
-from crucible.write.cuda import emit
 
 LONGEST, MOST = 120, 105
 """Characters of a line; of one of a body, which stands further right."""
@@ -43,13 +44,13 @@ def printed(kernel: ir.Kernel) -> launch.Kernel:
     """Text and launch. Raises KernelError for a kernel that does what it must not."""
     check(kernel)
     marked = _Printer(kernel, Names())
-    words = marked.entry().text("", 0)
+    words = whole(marked.entry(), "", 0)
     printer = _Printer(kernel, Names(marked.names.words(words) | {"block_number", kernel.name}))
     entry = printer.entry()
     dtypes = [each.dtype for each in kernel.tensors]
     before = preamble(words, dtypes, _precision(kernel), tuple(printer.called))
     reads, writes = (tuple(each.name for each in group) for group in (kernel.reads, kernel.writes))
-    made = launch.entered(kernel.name, entry, before, reads, writes, kernel.blocks, kernel.threads)
+    made = entered(kernel.name, entry, before, reads, writes, kernel.blocks, kernel.threads)
     return replace(made, is_light=kernel.is_light, **warpgroups.launched(kernel))
 
 

@@ -20,7 +20,7 @@ BLOCK = "§"
 
 @dataclass(frozen=True)
 class Entry:
-    """A `__global__` function by its parts, which another kernel may do beside its own work."""
+    """A kernel's function by its parts, which another kernel may do beside its own work."""
 
     parameters: tuple[tuple[str, str], ...]
     """Types and names."""
@@ -43,23 +43,6 @@ class Entry:
     def asks(self) -> bool:
         """Whether it matters which block it is."""
         return self.asks_elsewhere or any(BLOCK in line for line in self.body)
-
-    def text(self, name: str, threads: int) -> str:
-        """The whole function."""
-        head = f"__global__ void __launch_bounds__({threads}{self.bounds}) {name}({self.opening}{self._given}) {{"
-        return self._whole(head, "blockIdx.x")
-
-    def part(self, name: str, *, is_told: bool) -> str:
-        """What another kernel calls, which tells it the number of its block; or else it has that of the kernel."""
-        block, number = ("block_number", "const int block_number, ") if is_told else ("blockIdx.x", "")
-        return self._whole(f"__device__ __forceinline__ void {name}_part({number}{self._given}) {{", block)
-
-    @property
-    def _given(self) -> str:
-        return self.between.join(f"{type_} {word}" for type_, word in self.parameters)
-
-    def _whole(self, head: str, block: str) -> str:
-        return "\n".join([*self.before, head, *self.body, "}"]).replace(BLOCK, block)
 
 
 @dataclass(frozen=True)
@@ -88,22 +71,6 @@ class Kernel:
     """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
     entry: Entry | None = None
     """Its function, where another kernel may do it as well."""
-
-
-def entered(
-    name: str,
-    entry: Entry,
-    preamble: tuple[str, ...],
-    reads: tuple[str, ...],
-    writes: tuple[str, ...],
-    blocks: int,
-    threads: int,
-    *,
-    is_light: bool = False,
-) -> Kernel:
-    """A kernel that may stand beside another one."""
-    text = entry.text(name, threads)
-    return Kernel(name, text, preamble, reads, writes, (blocks, 1, 1), threads, is_light=is_light, entry=entry)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,14 @@ BRANCHING = frozenset({"sqrt", "expm1", "log1p", "sin", "cos", "pow"})
 13.0 for sm_90; expm1 where it stands on one side of a condition, as in ELU. (Divisions by what is no plain divisor do,
 too: they are rare.)"""
 CONDITIONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"})
+NOUNS = {
+    "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
+    "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
+    "exp2_approx": "power",
+    "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
+    "not": "fails", "lt": "below", "le": "at_most", "gt": "above", "ge": "at_least", "eq": "equal", "ne": "differs",
+}  # fmt: skip
+"""What a value is called that an operation makes."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from crucible.write.cuda import NOUNS
 from crucible.write.expression import Expr, inputs, name_of, nodes, parameter, substitute
+from crucible.write.operations import NOUNS
 from crucible.write.program import Program, Reduction, Result, elements, phases, reads
 from crucible.write.tidy import is_of_rows
 

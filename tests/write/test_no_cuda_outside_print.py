@@ -1,4 +1,4 @@
-"""Only printers and targets hold CUDA C++: kinds and the IR have no text of it."""
+"""Only printers and targets hold CUDA C++ of kernels: from graph to IR there is no text of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 import crucible
 
 PACKAGE = Path(crucible.__file__).parent
-FILES = sorted(file for room in ("kinds", "kernel") for file in (PACKAGE / room).rglob("*.py"))
+FILES = sorted(
+    file for room in ("plan", "schedule", "write", "kernel", "kinds") for file in (PACKAGE / room).rglob("*.py")
+)
 CUDA = re.compile(
     r";$|; *//|[{}]|\w->|__\w+__|\b(threadIdx|blockIdx|float\d?|constexpr|asm)\b *[.*&(]|#pragma|#include"
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from crucible.write.expression import Expr, constant, make, name_of, nodes, number
 from crucible.write.interval import single
-from crucible.write.operations import CONDITIONS, FUNCTIONS, define
+from crucible.write.operations import CONDITIONS, FUNCTIONS, NOUNS, define
 from crucible.write.ranges import intervals
 from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
 
@@ -68,13 +68,6 @@ __device__ __forceinline__ double min_nan(double a, double b) {  // the smaller;
     return a != a || a < b ? a : b;
 }""",
 }
-NOUNS = {
-    "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "fma": "sum", "neg": "negative",
-    "abs": "magnitude", "maximum": "larger", "minimum": "smaller", "where": "chosen", "cast": "rounded", "exp": "power",
-    "exp2_approx": "power",
-    "pow": "power", "log": "logarithm", "sqrt": "root", "rsqrt": "inverse_root", "and": "both", "or": "either",
-    "not": "fails", "lt": "below", "le": "at_most", "gt": "above", "ge": "at_least", "eq": "equal", "ne": "differs",
-}  # fmt: skip
 _INLINE = frozenset({"square", "sign"})
 _LONG = 64  # characters, from which on a formula gets a name
 
