@@ -84,6 +84,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (3, 8, 5, 6),
     ),
     "depthwise": (lambda: Module(nn.Conv2d(24, 24, 3, groups=24), lambda m, x: m.conv(x).tanh()), (3, 24, 7, 9)),
+    "halves": (lambda: Module(nn.Conv2d(8, 16, 3), lambda m, x: m.conv(x).tanh()).bfloat16(), (3, 8, 6, 10)),
     "softmax": (
         lambda: Module(nn.ConvTranspose3d(8, 16, 3, 2, 1, 1), lambda m, x: _softmax(m.conv(x) * m.scale)),
         (2, 8, 2, 4, 8),
@@ -96,7 +97,8 @@ def planned(name: str, tf32: bool = True) -> Plan:
     torch.manual_seed(0)
     make, shape = MODULES[name]
     gpu = AMPERE if name == "fronted" else GPU
-    graph = trace(make(), [torch.randn(shape, requires_grad=True)])
+    module = make()
+    graph = trace(module, [torch.randn(shape, dtype=next(module.parameters()).dtype, requires_grad=True)])
     return plan_of(graph, tf32=tf32, gpu=gpu, rewrite=False)  # an average stays a pool inside
 
 
@@ -111,7 +113,8 @@ def asked() -> dict[str, tuple[Question, list[Way]]]:
 
 
 RUN = {
-    ("chain", True): ("kernel", "again", "input", "weight"),
+    ("chain", True): ("kernel", "keeping", "input", "weight"),
+    ("halves", True): ("again",),  # of half types no product is kept
     ("pooled", True): ("keeping", "input", "weight"),
     ("averaged", True): ("kernel",),
     ("clamped", True): ("kernel_pass_1", "again_pass_2"),
@@ -135,7 +138,7 @@ def run() -> list[str]:
     return [each.text for plan, ends in RUN.items() for each in questions(planned(*plan)) if each.name.endswith(ends)]
 
 
-NUMBERS = range(17 if NIGHTLY else 8)
+NUMBERS = range(18 if NIGHTLY else 9)
 
 
 def clock(calls: Calls) -> dict[str, float]:

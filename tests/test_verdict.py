@@ -163,3 +163,4 @@ def test_missing_gradients_are_not_right() -> None:
 def test_what_was_not_compared_is_not_right() -> None:
     assert NotCompared("x").ok is False
     assert NotCompared("x").words == "-"
+    assert NotCompared("raises ValueError").raised and not NotCompared("its backward raises").raised

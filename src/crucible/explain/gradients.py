@@ -30,7 +30,7 @@ def inference_alone(verdict: Verdict, run: Run) -> Iterator[Finding]:
     backward = verdict.backward
     if isinstance(verdict.outcome, Passed):
         yield from _missing(verdict, run)
-        if isinstance(backward, NotCompared) and "raises" in backward.reason:
+        if isinstance(backward, NotCompared) and backward.raised:
             yield Finding(
                 "its backward raises: it is good for inference alone", backward.reason, "give it a backward of its own"
             )

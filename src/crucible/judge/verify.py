@@ -16,7 +16,7 @@ from crucible.judge.process.oracle_process import OracleProcess
 from crucible.judge.process.replies import faults_of
 from crucible.judge.timing.contents import Placed
 from crucible.judge.timing.modelling import OperatorUse
-from crucible.judge.verdict.evidence import NotMeasured, TensorError, Variant
+from crucible.judge.verdict.evidence import RAISES, NotMeasured, TensorError, Variant
 from crucible.judge.verdict.stop import Stop, one_line, stop_if_raised
 from crucible.judge.verdict.structure import check_form
 from crucible.judge.verdict.verdict import (
@@ -356,7 +356,7 @@ class Verifier:
         reply = self.process.ask(request, "backward", self.limits.run_s)
         self._note_faults(reply)
         if "raised" in reply and not self.training:
-            self.found.backward_failed = f"raises {one_line(reply['message'])}"
+            self.found.backward_failed = f"{RAISES}{one_line(reply['message'])}"
             self.found.note("inference only: its backward raises", one_line(reply["message"]))
             return
         stop_if_raised(reply, "backward")

@@ -205,9 +205,10 @@ def phase_plane(
     return max(_beside(alone, products / groups, groups), staged)
 
 
-def phase_rows(m: Machine, clocks: float, columns: int) -> float:
-    """Of rows of so many outputs, for what they would take if two neighbours always were at one place of 8 bytes."""
-    return clocks * (m.phases.odd_times if columns % 2 else 1)
+def phase_rows(m: Machine, clocks: float, columns: int, tensors: int) -> float:
+    """Of rows of so many outputs that are written to so many tensors, for what they would take if two neighbours always
+    were at one place of 8 bytes."""
+    return clocks * (m.phases.odd_times if columns % 2 and tensors else 1)
 
 
 def phase_products(m: Machine, instructions: int, columns: int) -> float:

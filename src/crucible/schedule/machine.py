@@ -172,8 +172,8 @@ class Phases:
     """warpgroups: that multiplied where the two above were measured; all issue in turn. From: notes.md, "P38's
     softmax"."""
     odd_times: float = 2.6
-    """times: what the rest says, where a row has an odd number of outputs: 2.2 to 3.9 in six races, 1.0 and 1.1 where
-    it is even. From: divisions_tf32_h100.json."""
+    """times: what the rest says, where a row of an odd number of outputs is written: 2.2 to 3.9 in six races, 1.0 and
+    1.1 where it is even. From: divisions_tf32_h100.json."""
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,16 @@ class NotCompared:
     def words(self) -> str:
         return "-"
 
+    @property
+    def raised(self) -> bool:
+        """Whether it did, by the word in front, which no candidate writes."""
+        return self.reason.startswith(RAISES)
+
 
 Check = Compared | NotCompared
 NOT_COMPARED = NotCompared("not reached")
+RAISES = "raises "
+"""In front of a message, of what was not compared for it."""
 
 
 @dataclass(frozen=True)

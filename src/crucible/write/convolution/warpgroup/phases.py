@@ -224,7 +224,7 @@ class PhaseWalks(Walks):
         """Of all multiprocessors, by the part that takes longest."""
         longest = max(self.time_of(part, blocks) for part, blocks in enumerate(self.dealt))
         clocks = max(longest * max(self.sms, sum(self.dealt)), self.moved)
-        return cost.phase_rows(self.machine, clocks, self.of.axes[-1].outputs)
+        return cost.phase_rows(self.machine, clocks, self.of.axes[-1].outputs, self.tensors)
 
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
