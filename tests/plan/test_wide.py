@@ -82,3 +82,11 @@ def test_a_pool_is_not_in_a_wide_ones_kernel(channels: int, kinds: list[type]) -
     """Kernels with pools are of warps, which take twice the time of streams there."""
     plan = planned(nn.Conv2d(64, channels, 3), PLANE, lambda x: F.max_pool2d(torch.relu(x), 2), torch.float32)
     assert [type(each.compute) for each in plan.steps if isinstance(each, Fused)] == kinds
+
+
+def test_where_float32_is_kept_pools_stay_inside() -> None:
+    """Streams, which would be faster without, multiply rounded operands alone."""
+    made, pooled = nn.ConvTranspose3d(64, 128, 3, stride=2), lambda x: F.max_pool3d(x, 2)
+    plan = planned(made, SPACE, pooled, torch.float32, tf32=False)
+    (step,) = (each for each in plan.steps if isinstance(each, Fused))
+    assert isinstance(step.compute, Convolution) and step.compute.pool

@@ -203,7 +203,7 @@ class _Planner:
         readers = {each.name for name in covered for each in self.graph.readers(name)}
         alone = readers <= {*covered, operation.name} and covered.isdisjoint(self.graph.outputs)
         wide = max(base.correlation.in_channels, base.correlation.out_channels)
-        inside = pays.pooling_inside_pays(self.machine, wide) and taken.is_feasible(found, self.gpu)
+        inside = (exact or pays.pooling_inside_pays(self.machine, wide)) and taken.is_feasible(found, self.gpu)
         if not alone or not inside:
             raise CannotJoin
         return found

@@ -39,13 +39,14 @@ def is_wide(m: Machine, channels: int, taps: int) -> bool:
 def wide_pays(m: Machine, ours: float, library: float) -> bool:
     """Whether ours are worth their estimate beside PyTorch's. With the chain behind it ours takes 0.97 ms where a task
     takes 2.02 (64 channels to 128, 3x3, 128 x 128 x 128), in three dims 1.36 for cuDNN's 2.25 alone; gradients of input
-    and weight 0.5 to 0.8 of its time (H100, `divisions_tf32_h100.json`). There the estimate of ours was 1.2 to 1.3
+    and weight 0.4 to 0.8 of its time (H100, `divisions_tf32_h100.json`). There the estimate of ours was 1.2 to 1.3
     times what it took."""
     return ours <= library
 
 
 def pooling_inside_pays(m: Machine, channels: int) -> bool:
-    """Whether a pool goes into its convolution's kernel: such kernels are of warps, whose time streams halve."""
+    """Whether a pool goes into the kernel of a convolution that may round: such kernels are of warps, and streams take
+    half their time."""
     return channels <= m.choices.most_channels
 
 
@@ -96,7 +97,7 @@ def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int) -> bool:
     """Whether walks along planes are worth an estimate: not over 64 channels in two dims, where streams are the faster
     in all that was raced; over 32 walks are (`divisions_h200.json`). Of a half type they take 1.9 to 6.0 times their
     estimate: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or streams take 0.8, 1.05 and
-    1.7 (64 x 256 x 256, 3x3, H100, `divisions_bf16_h100.json`). In TF32 five kernels of three shapes take 1.6 to 2.4
+    1.7 (64 x 256 x 256, 3x3, H100, `divisions_bf16_h100.json`). In TF32 six kernels of four shapes take 1.6 to 2.4
     times as long as streams (`divisions_tf32_h100.json`). What takes the time of half types is not known: loads of two
     bytes each, of rows that begin anywhere. Half types in one dim are taken by likeness; floats' walks there are the
     faster ones (`divisions_h200.json`)."""
