@@ -30,8 +30,8 @@ from crucible.emission.extension import flags
 from crucible.emission.host import Host
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.correlation import convolution, input_gradient
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
 from crucible.write.kernel import Lowered

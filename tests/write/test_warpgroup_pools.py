@@ -14,8 +14,8 @@ from pooled_harness import PooledCase, is_right, operands
 
 from crucible import emulator
 from crucible.gpus import H200, known_gpu
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.pooled import PooledWalks, pool_division
 from crucible.write.kernel import Lowered

@@ -34,9 +34,9 @@ from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.target.sm90 import PREFETCH
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, stream, stream_division

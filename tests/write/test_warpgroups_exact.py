@@ -31,8 +31,8 @@ from crucible import emulator
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.target import sm90
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.walk_choice import division
 from crucible.write.convolution.warpgroup.walks import Walks, walk

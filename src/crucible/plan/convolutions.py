@@ -30,9 +30,9 @@ from crucible.plan.steps import Fused, Plan
 from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, is_wide, library_clocks, taken
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
+from crucible.write.convolution.choice import chosen, least_clocks
 from crucible.write.convolution.correlation import Correlation, input_gradient
 from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
-from crucible.write.convolution.lower import chosen, least_clocks
 from crucible.write.convolution.questions import WeightGradient
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.tiling import Tiling

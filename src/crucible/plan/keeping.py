@@ -13,8 +13,8 @@ from crucible.plan.backward import flat
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
 from crucible.schedule.machine import machine_of
+from crucible.write.convolution.choice import least_clocks
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import least_clocks
 from crucible.write.program import Program, Result
 
 

@@ -12,10 +12,10 @@ from crucible.plan.lazy import Convolving, Lazy, NotCovered
 from crucible.plan.vocabulary import POINTWISE
 from crucible.schedule import cost, pays
 from crucible.schedule.machine import Machine, machine_of
+from crucible.write.convolution.choice import least_clocks
 from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
 from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import least_clocks
 from crucible.write.convolution.tile_choice import tile
 from crucible.write.convolution.weight_division import divide
 from crucible.write.convolution.windows import Spread

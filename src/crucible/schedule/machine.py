@@ -94,8 +94,8 @@ class Warps:
     depth_clocks: float = 100
     """clocks: of a step along a weight gradient's positions, beyond its products. From: not measured."""
     strided_times: float = 1.2
-    """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in nine races,
-    0.77 to 1.06 without. From: divisions_tf32_h100.json."""
+    """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in eight races,
+    0.77 to 1.16 without. From: divisions_tf32_h100.json."""
     beside: float = 1.4
     """times: what a block waits for one by one, where two share a multiprocessor. From: convolutions_h200.json."""
     alone: float = 0.3
@@ -237,11 +237,11 @@ class Streams:
     l2_clocks: float = 500
     """clocks: the same from the L2 cache. From: not measured."""
     chain_share: float = 0.42
-    """times: a chain's functions, where nothing is added up, that hold tensor cores up; the rest goes on beside the
-    other warpgroup's products. From: divisions_tf32_h100.json."""
+    """times: a chain's functions, where nothing is added up, that hold tensor cores up, by two chains with a GELU; the
+    rest goes on beside the other warpgroup's products. From: divisions_tf32_h100.json."""
     fetched_times: float = 1.08
     """times: what the rest says, where the next stage's rows are asked for ahead though planes are staged more than
-    once: five of six were slower for it. From: divisions_tf32_h100.json."""
+    once: 0.99 to 1.27 times in nine races, of which seven were slower for it. From: divisions_tf32_h100.json."""
     window_clocks: float = 145
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50
@@ -298,11 +298,11 @@ class Products:
 
 @dataclass(frozen=True)
 class Library:
-    """PyTorch's convolutions in TF32 of 64 to 128 channels, as a plan calls them: in two dims channels-last, and
-    without the bias's pass, which is taken off what was measured."""
+    """PyTorch's convolutions in TF32 of 64 channels to 128, as a plan calls them: in two dims channels-last. Measured
+    were those with the bias, whose pass (each element read and written, by memory) is taken off."""
 
     plane_flops: float = 171_000
-    """FLOPs a clock: in two dims (300 TFLOP/s, all multiprocessors). From: divisions_tf32_h100.json."""
+    """FLOPs a clock: in two dims (300 and 330 TFLOP/s, all multiprocessors). From: divisions_tf32_h100.json."""
     space_flops: float = 61_000
     """FLOPs a clock: in three dims (100 and 114 TFLOP/s). From: divisions_tf32_h100.json."""
     phased_flops: float = 34_000

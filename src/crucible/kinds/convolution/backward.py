@@ -20,9 +20,9 @@ from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight
 from crucible.write.adjoint import adjoint
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.correlation import input_gradient
 from crucible.write.convolution.fused import GIVEN, LEAF, PRODUCT, Convolution
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.questions import Fronts, WeightGradient
 from crucible.write.convolution.weights import chosen_for_weight
 from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows

@@ -14,8 +14,8 @@ from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
 from crucible.write.convolution.warpgroup.pooled import PooledWalks

@@ -9,8 +9,8 @@ from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight
+from crucible.write.convolution import choice
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.lower import chosen
 from crucible.write.convolution.pairs import maximum_of
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient, renamed
 from crucible.write.convolution.tile_choice import best, tile
@@ -63,10 +63,7 @@ def described(way: Way) -> str:
 
 def clocks(question: Question, way: Way) -> float:
     """The estimate for it, of all multiprocessors together."""
-    if isinstance(question, Multiplying) and type(way) is Tiling:
-        conv = question.conv
-        return way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
-    return float(way.total_clocks)  # warpgroups' know what their chain moves
+    return choice.clocks(question, way) if isinstance(question, Multiplying) else float(way.total_clocks)
 
 
 def _fits(question: Question, way: Way, gpu: Gpu) -> bool:
@@ -84,7 +81,7 @@ def _of(question: Multiplying, gpu: Gpu, count: int) -> list[Way]:
     found: list[Way] = best(conv.correlation, unit, count, gpu, pool, spread, tensors=question.tensors)
     if conv.reductions or question.alike:
         return _of_pass(question, found, gpu, count)
-    first = chosen(conv, gpu)
+    first = choice.chosen(conv, gpu)
     found = sorted([*found, *best_for_warpgroups(conv, count, gpu)], key=lambda way: clocks(question, way))
     return [*([first] if first else []), *found]
 
