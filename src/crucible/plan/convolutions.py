@@ -70,8 +70,8 @@ def slower_with_chains(plan: Plan) -> frozenset[str]:
         conv = step.compute
         if not isinstance(conv, Convolution) or conv.exact or not is_wide(conv.correlation, conv.source.dtype, machine):
             continue
-        ours = least_clocks(conv, plan.gpu)
-        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu)):
+        ours, chained = least_clocks(conv, plan.gpu), any(each.expr is not LEAF for each in conv.results)
+        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu, chained=chained)):
             covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
             found |= {each.name for each in covered if each.kind in CONVOLUTIONS}
     return frozenset(found)

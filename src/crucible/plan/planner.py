@@ -69,11 +69,8 @@ def fuse(
     def is_ours(operation: Operation) -> bool:
         return taken.is_ours(operation, folded.graph, rounding, gpu)
 
-    apart, called, laid = (
-        folded.apart,
-        frozenset[str](),
-        with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph,
-    )
+    apart, called = folded.apart, frozenset[str]()
+    laid = with_slices_in_front(folded.graph, is_ours) if rewrite else folded.graph
     laid = with_patches_as_channels(laid, is_ours, machine)
     while True:
         plan = _Planner(laid, rounding, gpu, apart, called).plan()

@@ -111,8 +111,9 @@ def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool) -> bool:
     return ours is not None and pays.wide_pays(machine_of(gpu), ours, library_clocks(conv, gpu, chained=chained))
 
 
-def library_clocks(conv: Convolution, gpu: Gpu, *, chained: bool = True) -> float:
-    """What PyTorch's convolution takes, and a program of the chain behind it, of all multiprocessors together."""
+def library_clocks(conv: Convolution, gpu: Gpu, *, chained: bool) -> float:
+    """What PyTorch's convolution takes, and a program of the chain behind it where there is one, of all multiprocessors
+    together."""
     of, machine, phases = conv.correlation, machine_of(gpu), math.prod(conv.correlation.phases)
     elements = math.prod(of.out_shape)
     flops = 2 * elements * of.in_channels * len(of.products) // phases
@@ -168,7 +169,7 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, g
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
     if not exact and operation.kind != LINEAR and is_wide(of, operation.output.tensor.dtype, machine):
-        return _beats_library(of, gpu, chained=all(each.kind in POINTWISE for each in readers))
+        return _beats_library(of, gpu, chained=bool(readers) and all(each.kind in POINTWISE for each in readers))
     if not (_are_faster_exactly if exact else _are_faster)(of, operation.kind, machine):
         return False
     if not exact and _weighs_too_much(of, operation.output.tensor.dtype, machine):
