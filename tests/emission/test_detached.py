@@ -41,11 +41,12 @@ FORWARDS: dict[str, Forward] = {
     "transposed": lambda m, x: torch.tanh(F.conv_transpose2d(x, m.turned.weight.detach(), m.turned.bias)),
     "depthwise": lambda m, x: torch.tanh(F.conv2d(x, m.each.weight.detach(), m.each.bias, groups=3)),
     "what it made": lambda m, x: m.conv(x).detach() * torch.tanh(m.conv(x)),
+    "what it makes, beside it": lambda m, x: (y := m.conv(x) * 0.5) + torch.tanh(y.clone().detach()) * y,
     "a linear layer's": lambda m, x: torch.tanh(F.linear(x, m.linear.weight.detach(), m.linear.bias)),
     "a norm's": lambda m, x: m.norm(x.detach()).relu() * x.mean(),
     "a pool's": lambda m, x: F.max_pool2d((x.detach() * m.norm.weight[:, None, None]).relu(), 2),
 }
-IN_ONE = ("the input", "the weight", "under a softmax", "under a pool", "transposed")
+IN_ONE = ("the input", "the weight", "under a softmax", "under a pool", "transposed", "what it makes, beside it")
 
 
 @pytest.mark.parametrize("what", FORWARDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cProfile
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -325,18 +325,37 @@ def test_a_maximum_whose_place_nobody_reads_joins_its_chain_unless_values_are_cu
     assert "max" in calls(lambda m, x: (y := m.fc(x).max(1)).values + y.indices)
 
 
-def test_a_detached_value_joins_the_chain_that_it_is_of() -> None:
-    module = Module(lambda m, x: (y := m.fc(x)) * 0.5 + y.clone().detach(), fc=nn.Linear(20, 24))
-    plan = fuse(trace(module.float(), [drawn(5, 20)]))
-    assert [type(step) for step in plan.steps] == [Call, Fused]
-    module = module.double()
-    x = drawn(5, 20).double().requires_grad_()
-    known: Mapping[str, Any] = {"x": x, **{n.replace(".", "_"): p for n, p in module.named_parameters()}}
-    (found,) = run(plan, dict(known))
-    cotangent, wanted = torch.randn_like(found), [x, *module.parameters()]
-    theirs, ours = (torch.autograd.grad(each, wanted, cotangent) for each in (module(x), found))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+def detached_beside(y: torch.Tensor) -> torch.Tensor:
+    return y * 0.5 + y.clone().detach() * y
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "steps"),
+    [
+        (Module(lambda m, x: detached_beside(m.fc(x)), fc=nn.Linear(20, 24)), (5, 20), [Call, Fused]),
+        (Module(lambda m, x: detached_beside(m.c(x) + 1), c=nn.Conv2d(3, 8, 3)), (2, 3, 9, 9), [Fused]),
+        (Module(lambda m, x: detached_beside(F.layer_norm(x, (20,)))), (5, 20), [Fused]),
+    ],
+    ids=["tensors", "products", "reductions"],
+)
+def test_a_detached_value_joins_the_chain_that_it_is_of(
+    module: Module, shape: tuple[int, ...], steps: list[type]
+) -> None:
+    plan = check(module, drawn(*shape), gradients=steps[0] is Call or len(shape) == 2)  # products' have none here
+    assert [type(step) for step in plan.steps] == steps
+
+
+def test_a_number_that_forward_makes_a_tensor_of_is_in_the_kernels() -> None:
+    """Each tensor of one would be a copy to the GPU, which waits."""
+    fc = nn.Linear(20, 24)
+    plan = fuse(trace(Module(lambda m, x: torch.max(m.fc(x), torch.tensor(-0.5)).tanh(), fc=fc), [drawn(5, 20)]))
+    (step,) = (each for each in plan.steps if isinstance(each, Fused))
+    assert not {each.value.name for each in plan.graph.constants} & set(step.reads)
+    held = Module(lambda m, x: torch.max(m.fc(x), m.least), fc=fc)
+    held.least = torch.tensor([-0.5])  # an attribute, which others may change
+    plan = fuse(trace(held, [drawn(5, 20)]))
+    (step,) = (each for each in plan.steps if isinstance(each, Fused))
+    assert {each.value.name for each in plan.graph.constants} & set(step.reads)
 
 
 def test_rows_that_are_repeated_are_reduced_once() -> None:

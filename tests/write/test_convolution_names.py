@@ -67,7 +67,7 @@ def pooled(of: Any, keeping: bool = False) -> Kind:
 def spreading(of: Any) -> Kind:
     """Streamed, from a gradient of windows."""
     conv = of.fused
-    found = test_warpgroup_streams.stream(of.correlation, 4, TWO, 1, 0, of.sizes)
+    found = test_warpgroup_streams.stream(of.correlation, 4, TWO, test_warpgroup_streams.Moved(spread=of.sizes))
     return conv, replace(found, **of.way)
 
 

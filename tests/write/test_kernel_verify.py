@@ -918,7 +918,7 @@ WRONG: dict[str, Change] = {
     "Bring: half a unit": ("a walk that is brought things", ir.Bring, of_half_a_unit, 0, "no whole sixteens of its"),
     "Bring: beside the tensor": ("a walk that is brought things", ir.Bring, of_a_unit_more, 0, "other is read or"),
     "Bring: of channels that are not there": (
-        "a walk that is brought things", ir.Bring, to_all_channels, 0, "other is read or written at 0 to 7999",
+        "a walk that is brought things", ir.Bring, to_all_channels, 0, "other is read or written at 0 to 2799",
     ),
     "Bring: by some": ("a walk that is brought things", ir.Bring, by_a_lane, 0, "a copy to a warp stands under a"),
     "Bring: twice": (

@@ -28,7 +28,7 @@ from crucible.kernel.whereabouts import OutOfBounds, Raced
 from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by, stream
+from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, moved_by, stream
 from crucible.write.convolution.warpgroup.streams import Streams
 from support import NIGHTLY, some
 
@@ -72,7 +72,7 @@ def drawn(seed: int) -> Case:
         else:
             case = forward(name, shape, made, kernel, stride=stride, padding=padding, dtype=dtype, chain=chain)
         asked = moved_by(case.fused)
-        if ways := best_streams(case.correlation, UNITS[dtype], WAYS, TWO, *asked):
+        if ways := best_streams(case.correlation, UNITS[dtype], WAYS, TWO, asked):
             return replace(case, tiling=given(draw.choice(ways)))
 
 
@@ -92,7 +92,7 @@ def test_any_division_of_any_shape_means_its_convolution(seed: int) -> None:
 
 
 def of_windows(case: Spreading) -> ir.Kernel:
-    found = stream(case.correlation, UNITS[case.dtype], TWO, 1, 0, case.sizes)
+    found = stream(case.correlation, UNITS[case.dtype], TWO, Moved(spread=case.sizes))
     assert found is not None
     (made,) = build_streams(case.fused, replace(found, **case.way), TWO).kernels
     return made

@@ -39,7 +39,7 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
-from crucible.write.convolution.warpgroup.stream_choice import best_streams, stream, stream_division
+from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, stream, stream_division
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.windows import Spread, Windows
 from crucible.write.kernel import Buffer, Lowered
@@ -129,7 +129,7 @@ class Spreading(Case):
         return replace(super().fused, source=source, spread=Spread(self.sizes, choices))
 
     def lowered(self) -> Lowered:
-        found = stream(self.correlation, UNITS[self.dtype], TWO, 1, 0, self.sizes)
+        found = stream(self.correlation, UNITS[self.dtype], TWO, Moved(spread=self.sizes))
         assert found is not None
         made = lower_convolution(self.fused, replace(found, **self.way), TWO)
         return replace(made, buffers=(*made.buffers, Buffer("choice", "uint8", 1)))  # it is given: its dtype counts

@@ -93,7 +93,7 @@ CASES = [
         chain="of_two",
         tiling=walks(box=(2, 8), groups=3, slots=4),
     ),
-    forward("brought_in_pieces", (2, 8, 102), 16, (3,), chain="summed", tiling=walks(box=(32,))),
+    forward("brought_in_pieces", (2, 8, 102), 12, (3,), chain="summed", tiling=walks(box=(32,))),
     forward("summed_in_rows", (2, 8, 9, 12), 40, (2, 2), chain="summed", tiling=walks(box=(3, 11))),
     forward("alone", (2, 8, 7, 9), 24, (2, 2), chain="alone", tiling=walks(box=(4, 8))),
     forward("alone_scaled", (2, 8, 9, 9), 24, (2, 2), chain="alone_scaled", tiling=walks(box=(3, 8))),

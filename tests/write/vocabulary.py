@@ -37,6 +37,7 @@ HALVES = (1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11, 65519.0, 65520.0
 
 UNARY: dict[str, Case] = {
     "neg": same(lambda x: -x),
+    "beside what is detached": same(lambda x: x * x.detach() + x.detach()),
     "abs": same(abs, 0),
     "plus 1.5": same(lambda x: x + 1.5),
     "1.5 minus": same(lambda x: 1.5 - x),

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from crucible.gpus import H200, Gpu
-from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
+from crucible.graph import Constant, Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import (
     along,
     bases,
@@ -29,7 +29,7 @@ from crucible.plan.before import with_buffers_as_before
 from crucible.plan.fold import fold
 from crucible.plan.fold_slices import with_slices_in_front
 from crucible.plan.join import combined
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped, scalar
 from crucible.plan.parts import with_parts_by_one_call
 from crucible.plan.patches import with_patches_as_channels
 from crucible.plan.rewriting import Folded
@@ -39,6 +39,7 @@ from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.expression import constant
 from crucible.write.interval import Interval
 from crucible.write.program import contiguous
 from crucible.write.ranges import interval
@@ -96,6 +97,8 @@ class _Planner:
         self.steps: list[Step] = []
         outside = [*graph.inputs, *(p.value for p in graph.parameters), *(c.value for c in graph.constants)]
         self.types: dict[str, TensorType] = {value.name: layouts.dense(value.tensor) for value in outside}
+        self.numbers = {each.value.name: number for each in graph.constants if (number := _number(each)) is not None}
+        """Those that forward makes tensors of: kernels have them in their text, and nothing is copied to the GPU."""
         self.waiting: dict[str, Lazy] = {}
         self.covers: dict[str, tuple[str, ...]] = {}
         self.differentiable = {value.name for value in graph.inputs if value.tensor.is_floating}
@@ -138,6 +141,8 @@ class _Planner:
         """A value as it waits, or as it lies in memory."""
         if name not in self.waiting:
             type_ = self.types[name]
+            if name in self.numbers:
+                return scalar(constant(self.numbers[name]), type_.dtype)
             self.waiting[name] = leaf(name, type_.shape, type_.strides, type_.dtype, self.bounds.get(name))
         return self.waiting[name]
 
@@ -592,6 +597,15 @@ class _Planner:
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
         names = {step.name for step in (self.steps if steps is None else steps) if isinstance(step, Fused)}
         return unused(wanted, names)
+
+
+def _number(held: Constant) -> float | None:
+    """What forward makes a tensor of, where that is one number; not an attribute, which others may change."""
+    type_ = held.value.tensor
+    if held.attribute or type_.shape or type_.dtype not in FLOATS or held.tensor.device.type == "meta":
+        return None
+    number = float(held.tensor.item())
+    return number if math.isfinite(number) else None
 
 
 def _without_updates(value: Lazy, done: Container[str]) -> Lazy:

@@ -176,18 +176,19 @@ def walked_rounds(m: Machine, rounds: int, units: int) -> float:
 
 
 def walked_plane(
-    m: Machine, *, instructions: int, columns: int, rows: int, groups: int, in_bulk: bool, sums: int, loads: int,
-    slots: int, staged: float, moved: float,
+    m: Machine, *, instructions: int, columns: int, rows: int, finished: int, groups: int, in_bulk: bool, sums: int,
+    loads: int, slots: int, functions: int, staged: float, moved: float,
 ) -> float:  # fmt: skip
-    """For a plane of so many instructions, whose chain runs in registers or over rows of the tile."""
+    """For a plane of so many instructions, whose chain runs in registers or over rows of the tile: for `finished` of
+    its rows, with functions of so many instructions that branch or do not."""
     multiplied = instructions * warpgroup_products(m, columns, rows) + m.walks.hand_over_clocks
     chains = m.chains
     each = chains.fetching_instructions if sums or (in_bulk and loads) else chains.element_instructions
     if not in_bulk:
         each = chains.row_instructions + loads * chains.row_load_instructions
-    each += slots * chains.slot_instructions
-    finished = columns * rows * each / m.sm.issued + m.walks.chain_clocks
-    return max(multiplied, (multiplied + finished) / groups, staged, moved)
+    each += slots * chains.slot_instructions + functions
+    chained = columns * finished * each / m.sm.issued + m.walks.chain_clocks
+    return max(multiplied, (multiplied + chained) / groups, staged, moved)
 
 
 def walked_items(m: Machine, rounds: int, planes: float, *, waits: bool) -> float:
@@ -323,14 +324,15 @@ def streamed_windows(m: Machine, rounds: int, waits: int, elements: int) -> floa
 
 
 def streamed_plane(
-    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, sums: int,
-    apart: bool, written: float,
+    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int,
+    branching: int, sums: int, apart: bool, written: float,
 ) -> float:  # fmt: skip
-    """For a plane of so many outputs, of whose channels so many sums are taken. What is staged passes shared memory
-    twice, coming from L1 and going in. Chains hold tensor cores up, where the other warpgroup is at its own; rows of
-    what they load may lie apart from sectors."""
+    """For a plane of so many outputs, of whose channels so many sums are taken, by functions of so many instructions,
+    some of which branch. What is staged passes shared memory twice, coming from L1 and going in. Chains hold tensor
+    cores up, where the other warpgroup is at its own; rows of what they load may lie apart from sectors."""
     chains, streams = m.chains, m.streams
-    functions = made * chains.slot_instructions * slots / m.sm.issued
+    one_by_one = slots if sums else branching  # beside sums, those of several elements are not done side by side
+    functions = made * (chains.slot_instructions * one_by_one + slots - one_by_one) / m.sm.issued
     own = made * chains.element_instructions * tensors / m.sm.issued
     cores, issued = own + functions * (1 if sums else streams.chain_share), own + functions
     passed = moved = waited = 0.0

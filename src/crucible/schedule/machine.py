@@ -348,6 +348,9 @@ class Choices:
     most_walked: int = 32
     """channels: in one or two dims, up to which walks along planes are chosen; of 64 they take 1.6 to 5 times as
     long as streams. From: divisions_tf32_h100.json."""
+    most_walked_rounded: int = 8
+    """channels: the same of two dims, where float32 is rounded; of 16 they take 1.5 times as long as streams. From:
+    divisions_tf32_h100.json."""
     most_in_front: int = 8
     """instructions: of a chain in front, which runs for each element that is staged. From: fronts_h200.json."""
     most_repeated: int = 2

@@ -181,6 +181,10 @@ class Expr:
     def relu(self) -> Expr:
         return make("relu", (self,))
 
+    def detach(self) -> Expr:
+        """The same number, of which no gradient goes back."""
+        return make("detach", (self,))
+
     def relu6(self) -> Expr:
         return make("hardtanh", (self,), 0.0, 6.0)
 

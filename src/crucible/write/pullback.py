@@ -122,6 +122,7 @@ RULES: dict[str, Rule] = {
     "neg": _unary(lambda g, x, y: -g),
     "abs": _unary(lambda g, x, y: g * x.sign()),
     "sign": _unary(lambda g, x, y: constant(0.0)),
+    "detach": _unary(lambda g, x, y: constant(0.0)),
     "maximum": _maximum,
     "minimum": _minimum,
     "where": _where,

@@ -15,7 +15,7 @@ from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
 from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import ROWS, Walks
+from crucible.write.convolution.warpgroup.walks import ROWS, SLAB, WARPS, Walks
 from crucible.write.kernel import Buffer
 
 THREADS = 256
@@ -121,10 +121,20 @@ def _of_walks(work: _Packing, walks: Walks) -> str:
     rest = let("rest", word // (WORDS * ROWS * STEP_UNITS))
     tap, step = let("tap", taps[rest % count]), let("step", rest // count % walks.steps)
     is_lower = let("is_lower", rest // (count * walks.steps) % 2) if words > 1 else None
-    channel = let("channel", rest // (count * walks.steps * words) * ROWS + word // WORDS % ROWS)
+    channel = let("channel", _of_row(walks, rest // (count * walks.steps * words), word // WORDS % ROWS))
     input_ = let("input", ((step * STEP_UNITS + unit) * WORDS + word % WORDS) * (walks.unit // WORDS))
     work.store(input_, lambda read: work.weight.at(channel, read, tap), is_lower)
     return f"{count} taps, tiles of {ROWS} channels"
+
+
+def _of_row(walks: Walks, tile: Index, row: Index) -> Index:
+    """The channel that a row of an instruction makes; one that is not there, where it makes none."""
+    rows = ROWS // WARPS
+    if walks.warp_channels == rows:
+        return tile * ROWS + row
+    of_warp, first = row % rows, row // rows * walks.warp_channels
+    none = Number(walks.of.out_channels)
+    return Either((Compare("<", of_warp, Number(SLAB)),), first + of_warp // walks.copies, none)
 
 
 def _of_streams(work: _Packing, streams: Streams) -> str:

@@ -31,6 +31,7 @@ _NOT_TOLD = {
     "tensors",
     "loads",
     "chain_slots",
+    "branching_slots",
     "spread",
     "pool",
     "exact",

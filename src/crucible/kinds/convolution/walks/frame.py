@@ -128,4 +128,4 @@ class Frame:
         return (Compare("<", at, Number(size)),) if size % whole else ()
 
     def channels_inside(self, channel: Index) -> Condition:
-        return self.below(channel, self.conv.correlation.out_channels, ROWS)
+        return self.below(channel, self.conv.correlation.out_channels, self.walks.part_channels)

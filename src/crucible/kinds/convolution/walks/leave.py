@@ -1,10 +1,11 @@
-"""What becomes of a plane's products: each warp has 16 channels of them, and a tile. What `runs` and `rows` share."""
+"""What becomes of a plane's products: each warp has channels of its own, and a tile. What `runs` and `rows` share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Place, Size, Smaller
@@ -12,7 +13,7 @@ from crucible.kinds.convolution.vectors import Laid
 from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.indices import total
 from crucible.write.convolution.rows import Rows
-from crucible.write.convolution.warpgroup.walks import CHANNELS, ROWS
+from crucible.write.convolution.warpgroup.walks import ROWS, SLAB
 
 SLABS = Number(2)
 """Channels of a thread's products: one, and that + 8."""
@@ -38,8 +39,16 @@ class Leaving:
     def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
         self.frame, self.k, self.walks, self.lane = frame, k, frame.walks, lane
         self.channels = frame.conv.correlation.out_channels
-        self.own_channel = first_channel + warp % 4 * CHANNELS
+        self.warp_channels = self.walks.warp_channels
+        self.own_channel = first_channel + warp % 4 * self.warp_channels
         """The first of a warp."""
+        self.copies, self.slabs = self.walks.copies, Number(self.walks.row_slabs)
+        self.eights = Number(self.walks.columns_of_b // (8 * self.copies))
+        """Of positions that a lane has of a channel."""
+        lanes = WARP // (SLAB // self.copies)
+        self.in_warp, self.copy = lane // lanes, lane // 4 % self.copies
+        """The channel of a lane's first products, from there; which of its eights it has."""
+        self.lanes = replace(self.lanes, value=lanes)
         team = Place("block", frame.blocks) // frame.scene.parts * self.walks.groups + warp // 4
         self.own_parts = team * (frame.scene.parts * ROWS)
         """Where those of a warpgroup begin."""
@@ -68,12 +77,21 @@ class Leaving:
         return 2 if self.walks.plane[1] % 2 == self.walks.box[-1] % 2 == 0 else 1
 
     def eight(self, item: Item, sums: ir.Fragment, i: Index, j: Index) -> None:
-        """Of eight positions a thread has two neighbours, of each channel."""
-        first = j * 4 + i * 2
+        """Of eight positions a thread has two neighbours, of each channel. Where two rows have the same it takes one's:
+        of the first eight or of the second."""
+        k, first = self.k, j * 4 * self.copies + i * 2
+        if self.copies > 1:
+            both, own, first = first, ir.Fragment("own_sums", "float32", (Number(2),)), ZERO
+            k.add(ir.Declare((own,)))
+            with k.unrolled("k", Number(2)) as n:
+                of_first, of_second = ir.Element(sums, (both + n,)), ir.Element(sums, (both + 4 + n,))
+                is_second = (Compare("==", self.copy, ONE),)
+                k.add(ir.Convert(ir.Element(own, (n,)), of_second, guard=is_second, otherwise=of_first))
+            sums = own
         if self.together == 2:
             self.neighbours(item, sums, first, self._place(i, j, ZERO))
             return
-        with self.k.unrolled("k", Number(2)) as n:
+        with k.unrolled("k", Number(2)) as n:
             self.neighbours(item, sums, first + n, self._place(i, j, n))
 
     def neighbours(self, item: Item, sums: ir.Fragment, first: Index, place: Position) -> None:
@@ -86,13 +104,18 @@ class Leaving:
         k, walks = self.k, self.walks
         width, outputs = walks.plane[1], walks.box[-1]
         rows = walks.outputs_a_plane // outputs
-        column = k.let("column", j * 8 % width + self.lane % 4 * 2 + n, "int")
+        eights = j * (8 * self.copies)
+        in_eights = self.lane % 4 * 2 if self.copies == 1 else self.copy * 8 + self.lane % 4 * 2
+        column = k.let("column", eights % width + in_eights + n, "int")
         beyond = (Compare(">=", column, Number(width)),)
-        row_in = k.let("row_in", j * 8 // width + Either(beyond, ONE, ZERO), "int")
+        row_in = k.let("row_in", eights // width + Either(beyond, ONE, ZERO), "int")
         w_in = k.let("w_in", column - Either(beyond, Number(width), ZERO), "int")
         inside = [Compare("<", w_in, Number(outputs))] if width > outputs else []
-        inside += [Compare("<", row_in, Number(rows))] if walks.columns_of_b > rows * width else []
-        return Position(self.lane // 4 + i * 8, row_in, w_in, tuple(inside))
+        # all rows and no more: that no eight reaches beyond them, the verifier sees where it divides the rows
+        is_whole = walks.columns_of_b == rows * width and width % (8 * self.copies) == 0
+        is_within = walks.columns_of_b < rows * width
+        inside += [] if is_whole or is_within else [Compare("<", row_in, Number(rows))]
+        return Position(self.in_warp + i * 8, row_in, w_in, tuple(inside))
 
     # runs
 

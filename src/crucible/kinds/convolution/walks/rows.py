@@ -12,12 +12,11 @@ from crucible.kernel.index import ZERO, Compare, Index, Number
 from crucible.kinds.convolution.staged import pack
 from crucible.kinds.convolution.vectors import Vectors, Where, value
 from crucible.kinds.convolution.walks.frame import Frame, Item
-from crucible.kinds.convolution.walks.leave import SLABS, Leaving, Position
+from crucible.kinds.convolution.walks.leave import Leaving, Position
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.rows import MOST, Rows
 from crucible.write.convolution.sharing import Sharing
-from crucible.write.convolution.warpgroup.walks import CHANNELS
 
 
 class ByRows(Leaving):
@@ -29,12 +28,14 @@ class ByRows(Leaving):
         laid = [*frame.results.values(), *each]
         strides = dict.fromkeys(tuple(each.value for each in one.strides) for one in laid)
         self.runs = Rows(self.walks, tuple(strides), frame.dims, MOST)
-        self.sharing = Sharing(frame.scene, self.runs, CHANNELS, WARP)
+        self.sharing = Sharing(frame.scene, self.runs, self.warp_channels, WARP)
         self.vectors = Vectors(k, frame.scene, frame.operands, frame.results, self.sharing)
         self.lanes = replace(self.lanes, value=self.sharing.lanes)
-        self.tile = self._own("tile", (CHANNELS, self.walks.pitch), "of this warp, for 16 channels")
+        self.tile = self._own(
+            "tile", (self.warp_channels, self.walks.pitch), f"of this warp, for {self.warp_channels} channels"
+        )
         self.sums = [each.name for each in frame.scene.sums]
-        self.totals = self._own("totals", (len(self.sums), CHANNELS), "of this warp's channels")
+        self.totals = self._own("totals", (len(self.sums), self.warp_channels), "of this warp's channels")
 
     @staticmethod
     def _own(name: str, shape: tuple[int, ...], note: str) -> ir.Shared:
@@ -45,13 +46,13 @@ class ByRows(Leaving):
         k.add(ir.Declare(self.tile))
         if self.sums:
             k.add(ir.Declare(self.totals), ir.Declare((none,), "sum"))
-            with k.when((Compare("<", self.lane, Number(CHANNELS)),)):
+            with k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
                 for number in map(Number, range(len(self.sums))):
                     k.add(ir.Store(ir.Element(none), ir.InShared(self.totals, (number, self.lane))))
 
     def leave(self, item: Item, sums: ir.Fragment) -> None:
         k = self.k
-        with k.unrolled("i", SLABS) as i, k.unrolled("j", Number(self.walks.columns_of_b // 8)) as j:
+        with k.unrolled("i", self.slabs) as i, k.unrolled("j", self.eights) as j:
             self.eight(item, sums, i, j)
         k.add(ir.Sync(of="warp"))
         self._rows(item)
@@ -60,7 +61,7 @@ class ByRows(Leaving):
     def end(self) -> None:
         for number, parts in enumerate(self.frame.part_tensors):
             total = ir.Element(ir.Fragment("total", "float32"))
-            with self.k.when((Compare("<", self.lane, Number(CHANNELS)),)):
+            with self.k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
                 self.k.add(ir.Load(total, ir.InShared(self.totals, (Number(number), self.lane)), declares=True))
                 self.k.add(ir.Store(total, ir.Global(parts, self.own_parts + self.own_channel + self.lane)))
 
@@ -81,7 +82,7 @@ class ByRows(Leaving):
         k, lanes = self.k, self.sharing.lanes
         own, rows = (self.lane if lanes == WARP else self.lane % lanes), WARP // lanes
         first = ZERO if rows == 1 else self.lane // lanes
-        with k.loop("r", first, Number(CHANNELS), Number(rows), "int") as row:
+        with k.loop("r", first, Number(self.warp_channels), Number(rows), "int") as row:
             channel = k.let("c", self.own_channel + row, "int")
             with k.when(self.frame.channels_inside(channel), is_rest=True):
                 self._row(item, row, channel, own)

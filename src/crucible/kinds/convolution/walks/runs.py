@@ -8,10 +8,9 @@ from crucible.kernel.index import ZERO, Compare, Index, Larger, Number, Smaller,
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.vectors import Laid, chained
 from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item
-from crucible.kinds.convolution.walks.leave import SLABS, Leaving, Position
+from crucible.kinds.convolution.walks.leave import Leaving, Position
 from crucible.write.convolution.rows import Rows
 from crucible.write.convolution.warpgroup.walk_choice import brought
-from crucible.write.convolution.warpgroup.walks import CHANNELS, ROWS
 from crucible.write.program import contiguous
 
 TOGETHER = 4
@@ -29,25 +28,25 @@ class InRuns(Leaving):
         of_tile = [*frame.results.values(), *self.brought.values()]
         self.dtype = of_tile[0].tensor.dtype if of_tile else "float32"
         self.vector = UNIT // ITEM_BYTES[self.dtype]
-        shape = (self.walks.tiles, CHANNELS, self.walks.pitch // WORDS * self.vector)
-        note = "of this warp, for 16 channels"
+        shape = (self.walks.tiles, self.warp_channels, self.walks.pitch // WORDS * self.vector)
+        note = f"of this warp, for {self.warp_channels} channels"
         self.tile = ir.Shared("tile", self.dtype, tuple(map(Number, shape)), note, at_launch=True, per_warp=True)
         """What is brought, one behind the other; results take the place of the first."""
         self.has_tile = bool(of_tile)
         self.runs = Rows(self.walks, (contiguous(frame.conv.made_shape),), frame.dims, self.vector)
         names = [each.name for each in frame.scene.sums]
-        self.totals = {name: ir.Fragment(f"{name}_totals", "float32", (SLABS,)) for name in names}
+        self.totals = {name: ir.Fragment(f"{name}_totals", "float32", (self.slabs,)) for name in names}
 
     def begin(self) -> None:
         k, frame = self.k, self.frame
         k.add(*([ir.Declare(self.tile)] if self.has_tile else []))
-        self.channel = k.let("channel", self.own_channel + self.lane // 4, "int")
+        self.channel = k.let("channel", self.own_channel + self.in_warp, "int")
         of_channel = {name: laid for name, laid in frame.operands.items() if name not in self.brought}
-        self.values = {name: ir.Fragment(f"{name}_values", "float32", (SLABS,)) for name in of_channel}
+        self.values = {name: ir.Fragment(f"{name}_values", "float32", (self.slabs,)) for name in of_channel}
         last = Number(self.channels - 1)
         for name, laid in of_channel.items():
             k.add(ir.Declare((self.values[name],)))
-            with k.unrolled("i", SLABS) as i:
+            with k.unrolled("i", self.slabs) as i:
                 at = Smaller(self.channel + i * 8, last) * laid.strides[1]
                 k.add(ir.Load(ir.Element(self.values[name], (i,)), ir.Global(laid.tensor, at)))
         k.add(*(ir.Declare((each,), "sum") for each in self.totals.values()))
@@ -58,11 +57,11 @@ class InRuns(Leaving):
         super().ask(item)
         if not self.brought:
             return
-        who, channel = [Compare("<", self.lane, Number(CHANNELS))], self.own_channel + self.lane
-        lanes: Index = Number(CHANNELS)
-        if channels % ROWS:
+        who, channel = [Compare("<", self.lane, Number(self.warp_channels))], self.own_channel + self.lane
+        lanes: Index = Number(self.warp_channels)
+        if channels % self.walks.part_channels:
             who.append(Compare("<", channel, Number(channels)))
-            lanes = Larger(ZERO, Smaller(Number(CHANNELS), Number(channels) - self.own_channel))
+            lanes = Larger(ZERO, Smaller(Number(self.warp_channels), Number(channels) - self.own_channel))
         copies = tuple(
             (ir.InShared(self.tile, (Number(number), self.lane, ZERO)),
              ir.Global(laid.tensor, self.place_of(item, laid, channel, item.starts[: self.runs.first])))
@@ -74,9 +73,9 @@ class InRuns(Leaving):
     def leave(self, item: Item, sums: ir.Fragment) -> None:
         k = self.k
         k.add(*([ir.Brought(self.frame.ring)] if self.brought else []))
-        with k.unrolled("i", SLABS) as i, k.when(self.frame.channels_inside(self.channel + i * 8)):
+        with k.unrolled("i", self.slabs) as i, k.when(self.frame.channels_inside(self.channel + i * 8)):
             self._take(i)
-            with k.unrolled("j", Number(self.walks.columns_of_b // 8)) as j:
+            with k.unrolled("j", self.eights) as j:
                 self.eight(item, sums, i, j)
             for name, totals in self.totals.items():
                 k.add(ir.Accumulate("sum", ir.Element(totals, (i,)), ir.Element(self.of_plane[name])))
@@ -91,10 +90,10 @@ class InRuns(Leaving):
         """Four lanes have each a part of that."""
         k, total = self.k, ir.Fragment("total", "float32")
         for totals, parts in zip(self.totals.values(), self.frame.part_tensors, strict=True):
-            with k.unrolled("i", SLABS) as i:
+            with k.unrolled("i", self.slabs) as i:
                 k.add(ir.Declare((total,)), ir.Convert(ir.Element(total), ir.Element(totals, (i,))))
                 k.add(ir.Reduce("sum", total, "team", (self.lanes,)))
-                with k.when((Compare("==", self.lane % 4, ZERO),)):
+                with k.when((Compare("==", self.lane % self.lanes.value, ZERO),)):
                     k.add(ir.Store(ir.Element(total), ir.Global(parts, self.own_parts + self.channel + i * 8)))
 
     # the chain
@@ -149,14 +148,16 @@ class InRuns(Leaving):
         """A warp's rows of the tile, whole ones or several at a time."""
         k, runs, lane = self.k, self.runs, self.lane
         pieces = runs.run // self.vector
-        lanes = next(lanes for lanes in (2, 4, 8, 16, 32) if lanes >= min(pieces, 32))
+        least = max(min(pieces, 32), 32 // self.warp_channels)
+        lanes = next(lanes for lanes in (2, 4, 8, 16, 32) if lanes >= least)
         rows, rounds = 32 // lanes, -(-pieces // lanes)
         to = ir.Pointer(
             "to", laid.tensor, self.place_of(item, laid, self.own_channel, item.starts[: runs.first]), is_of_units=True
         )
         k.add(ir.Declare(to))
-        outer, channels = CHANNELS // rows, self.channels
-        there = k.let("rows", Number(channels) - self.own_channel, "int") if channels % ROWS else ZERO
+        outer, channels = self.warp_channels // rows, self.channels
+        is_ragged = channels % self.walks.part_channels > 0
+        there = k.let("rows", Number(channels) - self.own_channel, "int") if is_ragged else ZERO
         r = Variable("r", "int")
         body = list[ir.Node]()
         with k.apart(body):
@@ -168,9 +169,9 @@ class InRuns(Leaving):
                     tests.append(Compare("<", piece, self.left // self.vector))
                 elif pieces % lanes:
                     tests.append(Compare("<", piece, Number(pieces)))
-                tests += [Compare("<", row, there)] if channels % ROWS else []
+                tests += [Compare("<", row, there)] if is_ragged else []
                 with k.when(tuple(tests)):
                     target = ir.Global(to, row * laid.strides[1] + piece * self.vector)
                     k.add(ir.Copy(target, ir.InShared(self.tile, (ZERO, row, piece * self.vector))))
         together = min(outer, TOGETHER)
-        k.add(ir.For(r, ZERO, Number(CHANNELS), Number(rows), tuple(body), outer == together, together))
+        k.add(ir.For(r, ZERO, Number(self.warp_channels), Number(rows), tuple(body), outer == together, together))

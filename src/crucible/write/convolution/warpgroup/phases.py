@@ -24,6 +24,7 @@ from crucible.write.convolution.fused import PRODUCT, Convolution
 from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
+    CHANNELS,
     MOST_INSTRUCTIONS,
     ROWS,
     TEAMS,
@@ -66,6 +67,10 @@ class PhaseWalks(Walks):
     """Instructions of a chain's element."""
 
     # phases
+
+    @property
+    def warp_channels(self) -> int:
+        return CHANNELS
 
     @property
     def last_phases(self) -> int:

@@ -24,6 +24,7 @@ from crucible.write.convolution.halo import STEP_UNITS, UNITS
 from crucible.write.convolution.running import Running
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.walks import (
+    CHANNELS,
     MOST_INSTRUCTIONS,
     ROWS,
     WARPS,
@@ -61,6 +62,10 @@ class PooledWalks(Walks):
     """Of the windows' size that are read and written."""
 
     # phases and weights
+
+    @property
+    def warp_channels(self) -> int:
+        return CHANNELS
 
     @property
     def pairs(self) -> bool:

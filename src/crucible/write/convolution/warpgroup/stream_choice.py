@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from crucible.gpus import Gpu
@@ -17,6 +17,7 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.streams import GROUPS, TILE, Streams
 from crucible.write.convolution.warpgroup.walks import lengths
+from crucible.write.operations import BRANCHING, cost
 
 EIGHTS = (8, 1)
 """Rows of a tile."""
@@ -33,16 +34,32 @@ def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     phases, float32 kept exact, pools and reductions of rows."""
     if conv.math == "fp32" or conv.reductions or conv.pool:
         return None
-    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, *moved_by(conv))
+    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
 
 
-def moved_by(conv: Convolution) -> tuple[int, int, tuple[int, ...], int, int]:
-    """Tensors of the output's size that chains read and write, sums of channels, windows that it reads; how many of
-    these tensors are read, and functions' instructions for an output."""
-    sums = sum(each.sums for each in conv.results)
+@dataclass(frozen=True)
+class Moved:
+    """What of a chain the division asks for."""
+
+    tensors: int = 1
+    """Of the output's size, that it reads and writes."""
+    sums: int = 0
+    """Of channels."""
+    spread: tuple[int, ...] = ()
+    """Windows that it reads."""
+    loads: int = 0
+    """Of these tensors, those that it reads."""
+    slots: int = 0
+    """Instructions of functions for an output."""
+    branching: int = 0
+    """Of these, those of functions that branch."""
+
+
+def moved_by(conv: Convolution) -> Moved:
+    sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
     spread = conv.spread.sizes if conv.spread else ()
-    loads = len(conv.loaded)
-    return loads + len(conv.results) - sums, sums, spread, loads, conv.chain_slots
+    tensors = loads + len(conv.results) - sums
+    return Moved(tensors, sums, spread, loads, conv.chain_slots, cost(*conv.exprs, of=BRANCHING))
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -56,39 +73,30 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stream(of: Correlation, unit: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
-           spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> Streams | None:  # fmt: skip
+def stream(of: Correlation, unit: int, gpu: Gpu, moved: Moved = Moved()) -> Streams | None:
     """The division of least estimated time; None where there is none."""
-    return min(
-        _streams(of, unit, gpu, tensors, sums, spread, loads, chain_slots),
-        key=lambda each: each.total_clocks,
-        default=None,
-    )
+    return min(_streams(of, unit, gpu, moved), key=lambda each: each.total_clocks, default=None)
 
 
-def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, tensors: int = 1, sums: int = 0,
-                 spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> list[Streams]:  # fmt: skip
+def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved = Moved()) -> list[Streams]:
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
-    return least(
-        _streams(of, unit, gpu, tensors, sums, spread, loads, chain_slots),
-        count,
-        lambda each: (each.box, each.channels, each.once, each.fetches),
-    )
+    found = _streams(of, unit, gpu, moved)
+    return least(found, count, lambda each: (each.box, each.channels, each.once, each.fetches))
 
 
-def _streams(of: Correlation, unit: int, gpu: Gpu, tensors: int, sums: int,
-             spread: tuple[int, ...] = (), loads: int = 0, chain_slots: int = 0) -> Iterator[Streams]:  # fmt: skip
+def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
-    most = MOST_SUMS if tensors == 1 and not sums else FEWER_SUMS
+    most = MOST_SUMS if moved.tensors == 1 and not moved.sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1):
             continue
         for box, tile_rows in _boxes(of):
-            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=spread, tile_rows=tile_rows, walk=length,
-                             once=once, tensors=tensors, sums=sums, loads=loads, chain_slots=chain_slots,
-                             sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
-            if spread and not wanted.begins_at_windows:
+            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
+                             walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
+                             chain_slots=moved.slots, branching_slots=moved.branching, sms=gpu.sms,
+                             machine=machine_of(gpu))  # fmt: skip
+            if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:

@@ -17,7 +17,7 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
-from crucible.write.operations import BRANCHING, cost
+from crucible.write.operations import BRANCHING, LONG, cost
 from crucible.write.program import Operand, Result, contiguous, reads
 
 MOST_LOADS = 2
@@ -30,9 +30,10 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     of = conv.correlation
     if conv.reductions or conv.pool or conv.spread:
         return None
-    if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
+    exact, item_bytes = conv.math == "fp32", ITEM_BYTES[conv.source.dtype]
+    if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), item_bytes, exact=exact):
         return None
-    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
+    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=exact)
 
 
 def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
@@ -44,11 +45,13 @@ def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
 def chain_of(conv: Convolution) -> Chain:
     """What a division is to know of the chain."""
     sums, loaded = sum(each.sums for each in conv.results), brought(conv)
-    slots, of_channel = cost(*conv.exprs, of=BRANCHING), sum(map(_is_of_channel, conv.operands))
+    slots, functions = cost(*conv.exprs, of=BRANCHING), cost(*conv.exprs, of=LONG - BRANCHING)
+    of_channel = sum(map(_is_of_channel, conv.operands))
     numbers = 2 * of_channel + 3 * sums
     if loaded is not None:
-        return Chain(sums, len(loaded), slots=slots, numbers=numbers)
-    return Chain(sums, len(conv.operands) - of_channel, by_rows=True, slots=slots, numbers=numbers)
+        return Chain(sums, len(loaded), slots=slots, functions=functions, numbers=numbers)
+    loads = len(conv.operands) - of_channel
+    return Chain(sums, loads, by_rows=True, slots=slots, functions=functions, numbers=numbers)
 
 
 def brought(conv: Convolution) -> tuple[Operand, ...] | None:

@@ -37,7 +37,9 @@ TWO_STAGE = 112
 """Positions for which two warpgroups that multiply leave registers to a second one that stages: none of 152 kernels
 (nine convolutions, four chains, two dtypes, nvcc 13.0) spills."""
 CHANNELS = 16
-"""Of a warp that multiplies."""
+"""Of a warp that multiplies: rows of an instruction, of which a lane has two, eight apart."""
+SLAB = 8
+"""The rows that lanes have first."""
 MOST_INSTRUCTIONS = 256
 MOST_UNITS = 16
 """Of 16 bytes that a thread which stages has on their way at once."""
@@ -68,6 +70,8 @@ class Chain:
     """Whether it runs over rows of the tile, however they lie."""
     slots: int = 0
     """Instructions of an element's functions that branch."""
+    functions: int = 0
+    """Of those that do not."""
     numbers: int = 0
     """Registers that its numbers of a channel take: what it reads of two rows, and of these and of the thread what it
     adds up."""
@@ -113,6 +117,31 @@ class Walks(Tiling):
         """Of a plane."""
         return self.steps * len(self.of.products) * (3 if self.exact else 1)
 
+    # channels
+
+    @property
+    def warp_channels(self) -> int:
+        """Of a warp. Few channels are dealt to all four of a warpgroup, eight a warp or four: in the first rows that an
+        instruction has of one, so that none is without a chain (with 16 channels three of four were: task 48 took 2.6
+        times its estimate, H200)."""
+        few = -(-self.of.out_channels // WARPS)
+        return next((channels for channels in (SLAB // 2, SLAB) if few <= channels), CHANNELS)
+
+    @property
+    def row_slabs(self) -> int:
+        """Of a warp's channels: those of its lanes' first rows, or their second ones too."""
+        return max(1, self.warp_channels // SLAB)
+
+    @property
+    def copies(self) -> int:
+        """Rows of the same channel, side by side: lanes of one have every other eight positions of it."""
+        return max(1, SLAB // self.warp_channels)
+
+    @property
+    def part_channels(self) -> int:
+        """Of a warpgroup."""
+        return WARPS * self.warp_channels
+
     # the plane
 
     @cached_property
@@ -143,8 +172,8 @@ class Walks(Tiling):
     @cached_property
     def columns_of_b(self) -> int:
         """Positions that are multiplied: N of the instruction."""
-        rows = self.box[-2] if len(self.box) > 1 else 1
-        return -(-((rows - 1) * self.row_pitch + self.box[-1]) // 8) * 8
+        rows, eights = (self.box[-2] if len(self.box) > 1 else 1), 8 * self.copies
+        return -(-((rows - 1) * self.row_pitch + self.box[-1]) // eights) * eights
 
     @property
     def points(self) -> int:
@@ -203,8 +232,9 @@ class Walks(Tiling):
     @property
     def pitch(self) -> int:
         """Words of a channel in the tile: 8 or 24 beyond a multiple of 32, so that four channels of a fragment are
-        written without bank conflicts."""
-        return self.outputs_a_plane + (8 - self.outputs_a_plane) % 16
+        written without bank conflicts; 16 beyond it where a fragment has two."""
+        eights = 8 * self.copies
+        return self.outputs_a_plane + (eights - self.outputs_a_plane) % (2 * eights)
 
     @property
     def loads(self) -> int:
@@ -219,7 +249,7 @@ class Walks(Tiling):
     @property
     def tile_words(self) -> int:
         """Of a warp, all its tiles."""
-        return self.tiles * CHANNELS * self.pitch
+        return self.tiles * self.warp_channels * self.pitch
 
     @property
     def turns(self) -> int:
@@ -248,8 +278,9 @@ class Walks(Tiling):
     def clocks(self) -> float:
         """Estimate for a plane of one item."""
         return cost.walked_plane(
-            self.machine, instructions=self.instructions, columns=self.columns_of_b, rows=ROWS, groups=self.groups,
-            in_bulk=self.in_bulk, sums=self.chain.sums, loads=self.chain.loads, slots=self.chain.slots,
+            self.machine, instructions=self.instructions, columns=self.columns_of_b, rows=ROWS,
+            finished=self.part_channels, groups=self.groups, in_bulk=self.in_bulk, sums=self.chain.sums,
+            loads=self.chain.loads, slots=self.chain.slots, functions=self.chain.functions,
             staged=self._stage_clocks / self.stagers, moved=self._moved,
         )  # fmt: skip
 
@@ -337,7 +368,8 @@ def _walks(of: Correlation, unit: int, gpu: Gpu, chain: Chain, exact: bool) -> I
     for box, (groups, stagers, most, most_units), length in itertools.product(planes(of), teams, lengths(of)):
         wanted = Walks(of, unit, steps, box, ROWS, ((0,),), 1, walk=length, groups=groups, stagers=stagers, exact=exact,
                        chain=chain, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
-        narrow = wanted.plane[1] < 8 and wanted.outputs_a_plane > box[-1]  # eight positions lie in two rows at most
+        # eight positions, or sixteen, lie in two rows at most
+        narrow = wanted.plane[1] < 8 * wanted.copies and wanted.outputs_a_plane > box[-1]
         if not narrow and wanted.columns_of_b <= most and steps * STEP_UNITS <= most_units:
             room = (most - wanted.columns_of_b) // 2  # registers that sums leave; P90 spilled with 8 more
             held = room // 4 if exact and steps == 1 else 0
