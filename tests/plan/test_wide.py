@@ -51,12 +51,17 @@ def normed(x: torch.Tensor) -> torch.Tensor:
     return F.instance_norm(x)
 
 
+def normed_together(x: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, None, None, training=True)
+
+
 @pytest.mark.parametrize(
     ("made", "shape", "behind", "ours"),
     [
         (nn.Conv2d(64, 128, 3), PLANE, torch.relu, True),
         (nn.Conv2d(64, 128, 3), PLANE, nn.Identity(), False),
-        (nn.Conv2d(64, 128, 3), PLANE, normed, False),
+        (nn.Conv2d(64, 128, 3), PLANE, normed, True),
+        (nn.Conv2d(64, 128, 3), PLANE, normed_together, False),
         (nn.Conv2d(64, 128, 3), PLANE, twice, False),
         (nn.Conv2d(64, 256, 3), PLANE, torch.relu, False),
         (nn.Conv2d(128, 128, 3, padding=1), (64, 128, 14, 14), torch.relu, False),
@@ -65,7 +70,19 @@ def normed(x: torch.Tensor) -> torch.Tensor:
         (nn.ConvTranspose3d(64, 128, 3, stride=2), SPACE, torch.relu, True),
         (nn.ConvTranspose2d(64, 128, 4, stride=2), PLANE, F.gelu, False),
     ],
-    ids=["chain", "alone", "norm", "heavy", "wider", "small", "space", "taps", "phases", "phased plane"],
+    ids=[
+        "chain",
+        "alone",
+        "norm of each",
+        "norm of all",
+        "heavy",
+        "wider",
+        "small",
+        "space",
+        "taps",
+        "phases",
+        "phased plane",
+    ],
 )
 def test_wide_ones_are_ours_where_they_take_less(
     made: nn.Module, shape: Sequence[int], behind: Callable[[torch.Tensor], torch.Tensor], ours: bool

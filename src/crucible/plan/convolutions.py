@@ -27,7 +27,7 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, is_wide, library_clocks, taken
+from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, is_wide, library_clocks, saves_a_pass, taken
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.choice import chosen, least_clocks
@@ -70,10 +70,12 @@ def slower_with_chains(plan: Plan) -> frozenset[str]:
         conv = step.compute
         if not isinstance(conv, Convolution) or conv.exact or not is_wide(conv.correlation, conv.source.dtype, machine):
             continue
-        ours, chained = least_clocks(conv, plan.gpu), any(each.expr is not LEAF for each in conv.results)
-        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu, chained=chained)):
-            covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
-            found |= {each.name for each in covered if each.kind in CONVOLUTIONS}
+        covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
+        own = [each for each in covered if each.kind in CONVOLUTIONS]
+        ours, saves = least_clocks(conv, plan.gpu), any(each.expr is not LEAF for each in conv.results)
+        saves = saves or any(saves_a_pass(each, plan.graph) for each in own)
+        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu, chained=saves)):
+            found |= {each.name for each in own}
     return frozenset(found)
 
 

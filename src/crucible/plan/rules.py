@@ -9,7 +9,7 @@ from typing import Any
 from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
-from crucible.plan.lazy import Lazy, NotCovered, reshaped
+from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
 from crucible.plan.views import SHUFFLES, VIEWS
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
 from crucible.write.expression import nodes, substitute, where
@@ -224,10 +224,12 @@ FLAT = frozenset({
 
 
 def _detached(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-    """The same tensors, by names of which none takes a gradient; the same values, where products or reductions are
-    among them."""
+    """The same tensors, by names of which none takes a gradient; the same values, where a product is among them. Raises
+    CannotJoin for what rows have in common: it is computed first, and what is left reads it."""
     value: Lazy = args["self"]
-    if value.reductions or value.base is not None:
+    if value.reductions or value.updates:
+        raise CannotJoin
+    if value.base is not None:
         return replace(value, expr=value.expr.detach())
     new = {o.name: replace(o, name=names(f"{o.name}_detached"), constant=True) for o in value.operands}
     expr = substitute(value.expr, {o.leaf: new[o.name].leaf for o in value.operands})

@@ -329,6 +329,9 @@ class Choices:
     most_wide: int = 128
     """channels: of a convolution in TF32, up to which ours are taken where an estimate of both says so. From:
     divisions_tf32_h100.json."""
+    wide_times: float = 1.15
+    """times: PyTorch's estimate, up to which ours are taken: they take less than theirs by 1.2 to 1.4 times, with a
+    tanh by 1.17, with two Mish by 1.05. From: kernelbench_level2_h200.json."""
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""

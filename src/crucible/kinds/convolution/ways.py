@@ -31,7 +31,6 @@ _NOT_TOLD = {
     "tensors",
     "loads",
     "chain_slots",
-    "branching_slots",
     "spread",
     "pool",
     "exact",

@@ -210,6 +210,13 @@ def _lanes_of_a_sector(program: Program, vector: int) -> int:
     return max(1, SECTOR_BYTES // (vector * item))
 
 
+def _lanes_of_a_line(program: Program, vector: int) -> int:
+    """The same where rows are reduced, of a whole line. Gradients of chains behind convolutions that run channels-last
+    take 1.86 ms for 3.00 (64 rows of 8.4 million), 1.38 for 2.03, and 0.92 for 1.23 (H200)."""
+    item = max(ITEM_BYTES[each.dtype] for each in wide(program))
+    return max(1, LINE_BYTES // (vector * item))
+
+
 def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=False)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
@@ -217,7 +224,7 @@ def _along_columns(program: Program, sms: int, may_split: bool) -> Geometry:
     largest = 256 if single else 1024
     team = _team(rows, math.ceil(columns / vector), sms, WORDS // (vector * needs.held) or 1, largest)
     if is_crossed(program):
-        team = max(team, min(_lanes_of_a_sector(program, vector), power_of_two(columns / vector)))
+        team = max(team, min(_lanes_of_a_line(program, vector), power_of_two(columns / vector)))
     elif rows * columns >= sms * THREADS * vector * LOADS:
         item = max(ITEM_BYTES[each.dtype] for each in wide(program))
         team = max(team, min(LEAST_RUN_BYTES // (vector * item), power_of_two(columns / vector)))
@@ -302,7 +309,7 @@ def _are_short(program: Program, team: int, packs: int, most: int) -> bool:
 def _along_rows(program: Program, sms: int, may_split: bool) -> Geometry:
     needs, vector = Needs.of(program), vector_width(program, along_rows=True)
     rows, columns, index = program.row_count, program.column_count, index_type(program)
-    widest = _lanes_of_a_sector(program, vector) if is_crossed(program) else WARP
+    widest = _lanes_of_a_line(program, vector) if is_crossed(program) else WARP
     lanes = min(widest, power_of_two(rows / vector))
     item = max(ITEM_BYTES[each.dtype] for each in wide(program))
     parts = max(1, columns // LEAST_COLUMNS) if may_split else 1

@@ -17,7 +17,6 @@ from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.streams import GROUPS, TILE, Streams
 from crucible.write.convolution.warpgroup.walks import lengths
-from crucible.write.operations import BRANCHING, cost
 
 EIGHTS = (8, 1)
 """Rows of a tile."""
@@ -51,15 +50,13 @@ class Moved:
     """Of these tensors, those that it reads."""
     slots: int = 0
     """Instructions of functions for an output."""
-    branching: int = 0
-    """Of these, those of functions that branch."""
 
 
 def moved_by(conv: Convolution) -> Moved:
     sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
     spread = conv.spread.sizes if conv.spread else ()
     tensors = loads + len(conv.results) - sums
-    return Moved(tensors, sums, spread, loads, conv.chain_slots, cost(*conv.exprs, of=BRANCHING))
+    return Moved(tensors, sums, spread, loads, conv.chain_slots)
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -94,8 +91,7 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Str
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
                              walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
-                             chain_slots=moved.slots, branching_slots=moved.branching, sms=gpu.sms,
-                             machine=machine_of(gpu))  # fmt: skip
+                             chain_slots=moved.slots, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
