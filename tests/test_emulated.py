@@ -193,6 +193,17 @@ def test_a_pass_by_a_fallback_says_so_in_the_verdict(copies: crucible.Run) -> No
     assert "passed, by a fallback: none of its kernels ran in a forward " in text.getvalue()
 
 
+def test_a_candidate_of_the_tasks_own_sizes_is_no_fallback(tmp_path: Path) -> None:
+    """Whose other sizes go through PyTorch: of those its answer is right without its kernels."""
+    task = (IDENTITY_TASK / "reference.py").read_text().replace("torch.rand(4, 8)", "torch.rand(batch_size, 8)")
+    file = write(tmp_path / "task.py", task.replace("class Model", "batch_size = 4\n\n\nclass Model", 1))
+    own = FORWARD.replace("return", "if len(x) == 4: return") + "\n        return x.clone()"
+    candidate = write(tmp_path / "for_its_sizes.py", changed(FORWARD, own))
+    limits = crucible.Limits(race_s=0.05, shrink_s=0)
+    run = crucible.judge(file, [candidate], device="emulator", baselines="none", limits=limits)
+    assert run.verdict("for_its_sizes").outcome.words == "passed"
+
+
 def test_a_race_that_matters_is_not_reproducible(copies: crucible.Run) -> None:
     verdict = copies.verdict("in_order_only")
     assert verdict.outcome.words.startswith("wrong not reproducible: right once, then"), verdict.outcome.words

@@ -152,6 +152,20 @@ def test_an_index_that_pads_is_among_the_boundaries(tmp_path: Path) -> None:
     assert not case.gradients["table.weight"].values.view(9, 4)[2].any()
 
 
+def test_gradients_that_cancel_may_be_as_far_off_as_others(tmp_path: Path) -> None:
+    """Behind a norm, of cotangents that are all one, roundings alone are left: honest candidates were convicted."""
+    layer = "\n        self.each = nn.Linear(6, 20)\n"
+    body = f"{layer}    def forward(self, x):\n        return F.layer_norm(self.each(x), (20,))\n"
+    oracle = prepared(tmp_path, source(body), training=True)
+    cases = {one["rule"]: oracle.stressed[one["case"]["index"]] for one in oracle.stress(60)["cases"]}
+    cancelling, other = (cases[rule].gradients for rule in ("expanded cotangent", "gradients at new weights"))
+    assert float(cancelling["each.weight"].values.abs().max()) < 1e-9 * other["each.weight"].scale
+    for name, expected in cancelling.items():
+        assert expected.scale >= other[name].scale > 0.01
+        assert expected.relative_l2_allowed >= other[name].relative_l2_allowed
+        assert expected.peak_allowed >= other[name].peak_allowed
+
+
 def test_of_buffers_those_that_forward_changes_are_known(tmp_path: Path) -> None:
     body = "\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n"
     changed_in = {

@@ -176,7 +176,7 @@ class StressMaker:
         if any(c.dim() > 1 for c in case.cotangents):
             yield Stress("strided cotangent", LAYOUTS[TRANSPOSED], case, cotangent=TRANSPOSED, forward=False)
         ones = self._case(case, cotangents=[torch.ones_like(c) for c in case.cotangents], watched=False)
-        if not any(len(places) for places in case.silent) and self._answer("expanded cotangent", ones):
+        if not any(len(places) for places in case.silent) and self._answer("expanded cotangent", ones, like=case):
             how = "one number for every element, stride 0, as the gradient of a sum is"
             yield Stress("expanded cotangent", how, ones, cotangent=EXPANDED, forward=False)
 
@@ -299,8 +299,9 @@ class StressMaker:
             if stress is not None:
                 yield stress
 
-    def _answer(self, rule: str, case: Case) -> bool:
-        """Answers a case, with its tolerances; whether the reference can."""
+    def _answer(self, rule: str, case: Case, like: Case | None = None) -> bool:
+        """Answers a case, with its tolerances; whether the reference can. Its gradients may be as far off as those of a
+        case that is like it: they are sums of terms of that size, though these may cancel."""
         try:
             if not case.shapes:
                 self.answers.look_at_shapes(case)
@@ -308,7 +309,13 @@ class StressMaker:
                 self.answers.keep_off_kinks(case)
                 case.cotangents = self.answers.cotangents(case)
             self.answers.answer(case)
+            pairs = [(each, like.gradients[name]) for name, each in case.gradients.items()] if like else []
+            for each, other in pairs:
+                each.scale = max(each.scale if each.values.any() else 0.0, other.scale)
             self.answers.measure_noise(case)
+            for each, other in pairs:
+                each.relative_l2_allowed = max(each.relative_l2_allowed, other.relative_l2_allowed)
+                each.peak_allowed = max(each.peak_allowed, other.peak_allowed)
             if not case.moved:
                 self._borrow(case)
         except Exception as error:  # noqa: BLE001 - a reference may refuse what is beyond its task in any way
