@@ -502,7 +502,8 @@ def measured_alone(
 
 
 class Truth:
-    """What is right: the module in float64, where memory and time allow, and in strict float32."""
+    """What is right: the module in float64, where memory and time allow, and in strict float32. Of what draws random
+    numbers float32 alone: in float64 the same seed draws others."""
 
     def __init__(self, module: nn.Module, column: Column, inputs: list[Any], buffers: dict[str, torch.Tensor]) -> None:
         self.column = column
@@ -523,8 +524,9 @@ class Truth:
         if why:
             found["no_backward"] = why
         truths = {"float32": values}
-        with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
-            truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
+        if not draws(self.strict):
+            with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
+                truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
         contestants = {**everyone, "eager": self.eager}
         if self.column.bits is not None:
             contestants["rounded"] = replace(self.strict, bits=self.column.bits)
@@ -575,6 +577,16 @@ class Truth:
             why = "out of memory"
         torch.cuda.empty_cache()
         return values, cotangents, why
+
+
+def draws(subject: Subject) -> bool:
+    """Whether its forward takes numbers from the generator of its device."""
+    subject.restore()
+    on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in subject.inputs)
+    state = torch.cuda.get_rng_state if on_gpu else torch.get_rng_state
+    before = state()
+    subject.forward()
+    return not torch.equal(before, state())
 
 
 def noise(truths: dict[str, Any]) -> list[str]:

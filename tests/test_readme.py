@@ -50,7 +50,7 @@ def test_the_site_is_built_from_the_docs(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
-    assert (tmp_path / "benchmarks/results/kernelbench_level2_h100_curve.svg").exists()
+    assert (tmp_path / "benchmarks/results/kernelbench_level2_tf32_h200_curve.svg").exists()
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
     assert all((tmp_path / page / "index.html").exists() for page in pages)
 

@@ -331,7 +331,7 @@ class Choices:
     divisions_tf32_h100.json."""
     wide_times: float = 1.15
     """times: PyTorch's estimate, up to which ours are taken: they take less than theirs by 1.2 to 1.4 times, with a
-    tanh by 1.17, with two Mish by 1.05. From: kernelbench_level2_h200.json."""
+    tanh by 1.17, with two Mish by 1.05. From: notes.md, "Level 2 whole on H200s"."""
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""
