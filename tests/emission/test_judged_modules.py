@@ -1,4 +1,4 @@
-"""What `benchmarks/judge_written.py` recorded: the judge passed every written module, forward and backward."""
+"""What `benchmarks/judge_written.py` recorded: the judge passed every written module and task, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ MOST_REFUSED = 3
 
 
 def test_the_record_is_of_the_modules_as_they_are_named() -> None:
-    assert sorted(RECORD["modules"]) == sorted(file.stem for file in (ROOT / "tests/modules").glob("*.py"))
-    assert len(RECORD["modules"]) >= 40
+    modules = [file.stem for file in (ROOT / "tests/modules").glob("*.py")]
+    tasks = [file.parent.name for file in (ROOT / "tasks").glob("*/reference.py")]
+    assert sorted(RECORD["modules"]) == sorted([*modules, *tasks])
+    assert len(RECORD["modules"]) >= 43
 
 
 def test_each_passed_with_gradients_or_was_refused() -> None:

@@ -13,12 +13,13 @@ import programs
 import pytest
 import torch
 from harness import TORCH_TYPES, Runner, Step, assert_close, built, expected, random_storages, source
-from layouts import LAYOUTS
+from layouts import LAYOUTS, relaid, sums
 from programs import CASES, Case
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import emulator, hardware
 from crucible.emulator.nvcc import find
+from crucible.kinds.program.geometry import choose
 from crucible.kinds.program.lower import lower
 from crucible.write.adjoint import adjoint
 from crucible.write.expression import tensor
@@ -287,6 +288,15 @@ def test_blocks_that_share_rows_of_single_elements_take_small_parts_near_each_ot
         program = layouts.sums((16, 128, planes), 1, (planes, 128 * planes, 1), also_elements=True)
         first, *_ = lower(replace(program, shape=(128, 16, planes))).kernels
         assert f"constexpr int packs = {packs};" in first.text and blocks <= first.grid[0] < blocks * 1.2
+
+
+def test_rows_that_lie_apart_are_reduced_a_line_at_a_time() -> None:
+    """Of a tensor whose neighbours are rows: 128 bytes; fewer where there are fewer rows."""
+    for channels, lanes in ((64, 8), (16, 4)):
+        shape = (channels, 8, 90000)
+        program = relaid(sums(shape, 1, (90000, channels * 90000, 1), True), (1, 2, 0), "x")
+        geometry = choose(program, 132)
+        assert (geometry.along, geometry.vector, geometry.lanes) == ("rows", 4, lanes)
 
 
 def test_nothing_is_launched_for_nothing() -> None:
