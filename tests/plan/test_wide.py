@@ -59,6 +59,7 @@ def normed_together(x: torch.Tensor) -> torch.Tensor:
     ("made", "shape", "behind", "ours"),
     [
         (nn.Conv2d(64, 128, 3), PLANE, torch.relu, True),
+        (nn.Conv2d(64, 128, 3), PLANE, torch.tanh, True),
         (nn.Conv2d(64, 128, 3), PLANE, nn.Identity(), False),
         (nn.Conv2d(64, 128, 3), PLANE, normed, True),
         (nn.Conv2d(64, 128, 3), PLANE, normed_together, False),
@@ -72,6 +73,7 @@ def normed_together(x: torch.Tensor) -> torch.Tensor:
     ],
     ids=[
         "chain",
+        "tanh",
         "alone",
         "norm of each",
         "norm of all",
