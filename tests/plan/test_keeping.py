@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import crucible
 from crucible.capture import trace
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.gpus import H200
 from crucible.judge.oracle.reference import Reference
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Fused, Plan
+from crucible.schedule.machine import H200 as MACHINE
+from crucible.schedule.machine import MACHINES
 from crucible.task import Task
 from crucible.write.convolution.fused import Convolution
 
@@ -29,6 +34,17 @@ class Chained(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.made(x)
         return F.gelu(y) if self.behind == "gelu" else y * 2
+
+
+class Streamed(nn.Module):
+    """What streams compute at small sizes too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made, self.scale = nn.Conv2d(64, 16, 5), nn.Parameter(torch.rand(16, 1, 1) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.made(x)) * self.scale
 
 
 def step_of(behind: str, dtype: torch.dtype = torch.float32, *, takes: bool = True) -> Fused:
@@ -47,14 +63,51 @@ def test_a_costly_product_is_kept_and_written_where_gradients_are_taken_alone() 
     step = step_of("gelu")
     (name,) = step.saved
     assert name == f"{step.compute.name}_product" and step.saved[name].dtype == "float32"
-    writes = [{*kernel.writes} for keeping in (False, True)
-              for lowered in lowered_forward(step, H200, keeping=keeping) for kernel in lowered.kernels]  # fmt: skip
-    assert [name in each for each in writes if step.result in each] == [False, True]
+    writes = [
+        {each for lowered in lowered_forward(step, H200, keeping=keeping) for k in lowered.kernels for each in k.writes}
+        for keeping in (False, True)
+    ]
+    assert [(step.result in each, name in each) for each in writes] == [(True, False), (True, True)]
     backward = lowered_backward(step, H200)
     kernels = [kernel for lowered in backward.lowered for kernel in lowered.kernels]
     assert sum(name in kernel.reads for kernel in kernels) == 1
     assert not any(kernel.name.endswith("_again") for kernel in kernels)
     assert {"x", "made_weight", "made_bias"} <= {step.operands[each] for each in backward.gradients}
+
+
+@pytest.fixture
+def keeps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> bool:
+    """A machine on which products are kept whatever that takes, and written alone or not."""
+    choices = replace(MACHINE.choices, kept_share=1e9, apart_times=1e9 if request.param else 0.0)
+    monkeypatch.setitem(MACHINES, "h200", replace(MACHINE, choices=choices))
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["alone", "beside the result"], indirect=True)
+def test_a_kept_product_is_written_alone_or_beside_the_result(keeps: bool) -> None:
+    step = convolving(fuse(trace(Streamed(), [torch.randn(1, 64, 8, 40)])))
+    kernels = [kernel for lowered in lowered_forward(step, H200, keeping=True) for kernel in lowered.kernels]
+    *_, last = kernels
+    (name,) = step.saved
+    assert step.result in last.writes
+    assert (name in last.reads, name in last.writes) == (keeps, not keeps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps", [True], ids=["alone"], indirect=True)
+def test_what_is_kept_gives_eagers_gradients(keeps: bool) -> None:
+    module = Streamed()
+    eager, x = copy.deepcopy(module), torch.randn(1, 64, 8, 40)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found, wanted = crucible.fuse(module, ours, emulate=True)(ours), eager(theirs)
+    cotangent = torch.randn_like(wanted)
+    pairs = zip(
+        (found, *torch.autograd.grad(found, [ours, *module.parameters()], cotangent)),
+        (wanted, *torch.autograd.grad(wanted, [theirs, *eager.parameters()], cotangent)),
+        strict=True,
+    )
+    for one, other in pairs:
+        assert (one - other).norm() <= 3e-3 * other.norm(), keeps
 
 
 @pytest.mark.parametrize("why", ["a chain that is linear", "a half type"])

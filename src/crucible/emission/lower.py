@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept, lower_convolution_backward
+from crucible.kinds.convolution.keeping import lower_keeping
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_backward
 from crucible.kinds.pooling.backward import lower_pool_backward
@@ -42,7 +43,11 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
     if isinstance(step.compute, Program):
         return (lower(step.compute, gpu.sms),)
     if isinstance(step.compute, Convolution):
-        return (lower_convolution(_keeping(step, step.compute) if keeping else step.compute, gpu=gpu),)
+        if not keeping:
+            return (lower_convolution(step.compute, gpu=gpu),)
+        further = kept(step.compute, step.wanted, f"grad_{step.result}")
+        made = lower_keeping(step.compute, further, gpu)
+        return tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in made)
     if isinstance(step.compute, ReducingConvolution):
         found = lower_reducing(step.compute, gpu)
         return (Lowered((), found.buffers), *_lowered(found, gpu))
@@ -50,11 +55,6 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
         return (lower_product(step.compute, gpu),)
     before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
     return (*before, lower_pool(step.compute, save=tuple(step.saved)))
-
-
-def _keeping(step: Fused, conv: Convolution) -> Convolution:
-    further = kept(conv, step.wanted, f"grad_{step.result}")
-    return replace(conv, name=f"{conv.name}_keeping", results=(*conv.results, *further))
 
 
 def lowered_backward(step: Fused, gpu: Gpu) -> Backward:

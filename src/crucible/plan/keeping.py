@@ -9,6 +9,7 @@ from dataclasses import replace
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.backward import kept, product_again
+from crucible.kinds.convolution.keeping import keeping_clocks
 from crucible.plan.backward import flat
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
@@ -37,8 +38,8 @@ def _kept(step: Fused, gpu: Gpu) -> Fused:
 
 def _pays(conv: Convolution, step: Fused, results: tuple[Result, ...], gpu: Gpu) -> bool:
     again, program = product_again(conv, step.wanted, f"grad_{step.result}")
-    keeping = replace(conv, results=(*conv.results, *results))
-    forward, writing, repeated = (least_clocks(each, gpu) for each in (conv, keeping, again))
+    forward, repeated = (least_clocks(each, gpu) for each in (conv, again))
+    writing = keeping_clocks(conv, results, gpu)
     if forward is None or writing is None:
         return False
     machine = machine_of(gpu)

@@ -335,6 +335,9 @@ class Choices:
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""
+    apart_times: float = 1.05
+    """times: the estimate of a kernel that writes result and product, up to which the product is written alone: of both
+    it says 0.88, of the product 1.35 times what it takes. From: notes.md, "Level 2 whole on H200s"."""
     kept_share: float = 0.8
     """times: what computing a product again takes, up to which it is kept: programs reach 0.8 of what all copy. From:
     not measured."""

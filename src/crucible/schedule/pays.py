@@ -54,6 +54,13 @@ def keeping_pays(m: Machine, kept: float, again: float) -> bool:
     return kept <= m.choices.kept_share * again
 
 
+def product_alone_pays(m: Machine, apart: float, together: float) -> bool:
+    """Whether forward, where it keeps the product, writes it alone and has a program read it. Task 1 of level 2 takes
+    1.95 ms to write both, and 0.94 and what a program takes for the product alone; 31 and 35 the same, 27 1.88 for
+    1.05, 19 5.07 for 3.40, with their chains (H200)."""
+    return apart <= m.choices.apart_times * together
+
+
 def exact_transposed_pays(m: Machine, channels: int) -> bool:
     """Whether they do where float32 is kept of a transposed convolution with strides, or in three dims, in one group:
     PyTorch's makes 8 to 15 TFLOP/s of 64 channels to 128 (level 2 of KernelBench, 93, 91, 36, 61, 77 and 100: 4.5 to

@@ -1,0 +1,74 @@
+"""Forward of a convolution that writes its product for backward, beside the result or in front of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
+from crucible.kinds.convolution.lower import lower_convolution
+from crucible.schedule import cost, pays
+from crucible.schedule.machine import machine_of
+from crucible.write.convolution.choice import chosen, least_clocks
+from crucible.write.convolution.fused import LEAF, Convolution
+from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.write.expression import substitute, tensor
+from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, Program, Result
+
+
+def lower_keeping(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> tuple[Lowered | Program, ...]:
+    """The kernels that write the result and what is kept of the product. One writes both, or one the product, which a
+    program reads: where that is estimated to take less, since streams that write two tensors have smaller boxes."""
+    together, alone = _together(conv, kept), _alone(conv, kept)
+    if alone is None or not _is_faster_alone(conv, alone, together, gpu):
+        return (lower_convolution(together, gpu=gpu),)
+    return lower_convolution(alone, gpu=gpu), _chain(conv, kept[0])
+
+
+def keeping_clocks(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> float | None:
+    """The estimate for them, of all multiprocessors; None where there is no division."""
+    together, alone = _together(conv, kept), _alone(conv, kept)
+    if alone is not None and _is_faster_alone(conv, alone, together, gpu):
+        return _alone_clocks(conv, alone, gpu)
+    return least_clocks(together, gpu)
+
+
+def _together(conv: Convolution, kept: Sequence[Result]) -> Convolution:
+    return replace(conv, name=f"{conv.name}_keeping", results=(*conv.results, *kept))
+
+
+def _alone(conv: Convolution, kept: Sequence[Result]) -> Convolution | None:
+    """The convolution that writes the product alone; None where that is not what is kept, or is the result."""
+    is_chained = any(each.expr is not LEAF for each in conv.results)
+    if conv.pool or conv.reductions or len(kept) != 1 or not is_chained:
+        return None
+    return replace(conv, name=f"{conv.name}_keeping", operands=(), results=(kept[0],))
+
+
+def _chain(conv: Convolution, kept: Result) -> Program:
+    """The chain, over a product in memory."""
+    product = tensor(kept.name)
+    results = tuple(replace(each, expr=substitute(each.expr, {LEAF: product})) for each in conv.results)
+    operands = (Operand(kept.name, "float32", kept.strides), *conv.operands)
+    return Program(f"{conv.name}_of_product", conv.made_shape, len(conv.made_shape), operands, (), results)
+
+
+def _is_faster_alone(conv: Convolution, alone: Convolution, together: Convolution, gpu: Gpu) -> bool:
+    """Streams alone: tiles by warps write both as fast (100 of level 2: 5.16 ms, for 4.50 with the result alone)."""
+    apart, at_once = _alone_clocks(conv, alone, gpu), least_clocks(together, gpu)
+    if not isinstance(chosen(together, gpu), Streams):
+        return False
+    return apart is not None and at_once is not None and pays.product_alone_pays(machine_of(gpu), apart, at_once)
+
+
+def _alone_clocks(conv: Convolution, alone: Convolution, gpu: Gpu) -> float | None:
+    """With the program behind it."""
+    clocks, elements = least_clocks(alone, gpu), math.prod(conv.made_shape)
+    if clocks is None:
+        return None
+    moved = [each.dtype for each in conv.loaded] + [each.dtype for each in conv.results]
+    bytes_ = ITEM_BYTES["float32"] + sum(ITEM_BYTES[dtype] for dtype in moved)
+    return clocks + cost.program(machine_of(gpu), elements * bytes_, elements * conv.chain_slots)
