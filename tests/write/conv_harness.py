@@ -76,7 +76,7 @@ class Case:
     @property
     def padded_channels(self) -> int:
         """Of all blocks, what lies outside included."""
-        return self.divided.channel_tiles * self.divided.channels
+        return self.divided.padded_channels
 
     def lowered(self) -> Lowered:
         return lower_convolution(self.fused, self.divided, gpu=TWO)

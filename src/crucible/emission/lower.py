@@ -46,7 +46,7 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
         if not keeping:
             return (lower_convolution(step.compute, gpu=gpu),)
         further = kept(step.compute, step.wanted, f"grad_{step.result}")
-        made = lower_keeping(step.compute, further, gpu)
+        made = lower_keeping(step.compute, further, gpu, alone=step.product_alone)
         return tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in made)
     if isinstance(step.compute, ReducingConvolution):
         found = lower_reducing(step.compute, gpu)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.backward import kept, product_again
-from crucible.kinds.convolution.keeping import keeping_clocks
+from crucible.kinds.convolution.keeping import is_faster_alone, keeping_clocks
 from crucible.plan.backward import flat
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
@@ -33,7 +33,8 @@ def _kept(step: Fused, gpu: Gpu) -> Fused:
     results = kept(conv, step.wanted, f"grad_{step.result}")
     if not results or not _pays(conv, step, results, gpu):
         return step
-    return replace(step, saved={each.name: flat(conv, each) for each in results})
+    alone = is_faster_alone(conv, results, gpu)
+    return replace(step, saved={each.name: flat(conv, each) for each in results}, product_alone=alone)
 
 
 def _pays(conv: Convolution, step: Fused, results: tuple[Result, ...], gpu: Gpu) -> bool:

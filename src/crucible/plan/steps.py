@@ -113,6 +113,8 @@ class Fused:
     parts: Mapping[str, Part] = field(default_factory=dict)
     """Operands that are parts of the tensors they read, and results of its program that are parts of the one that it
     makes. Gradients of such operands are parts of one tensor, which they fill."""
+    product_alone: bool = False
+    """Whether a convolution that saves its product writes it alone then, and a program makes the result of it."""
 
     @property
     def results(self) -> dict[str, TensorType]:

@@ -196,6 +196,11 @@ def walked_items(m: Machine, rounds: int, planes: float, *, waits: bool) -> floa
     return rounds * (planes + (m.walks.first_clocks if waits else m.walks.first_clocks / 4))
 
 
+def stepped(m: Machine, clocks: float, *, is_stepped: bool) -> float:
+    """Of walks along planes of two dims, whose channels are several instructions' where float32 is rounded."""
+    return clocks * (m.walks.stepped_times if is_stepped else 1)
+
+
 def phase_plane(
     m: Machine, *, phases: int, products: float, issued: float, moved: float, groups: int, staged: float
 ) -> float:

@@ -152,6 +152,10 @@ class Walks:
     plane: 4600 and 3800 in all). From: divisions_h200.json."""
     unit_clocks: float = 125
     """clocks: for each 16 bytes that a staging thread has in a round. From: divisions_h200.json."""
+    stepped_times: float = 1.05
+    """times: what the rest says in two dims, of more channels than an instruction takes where float32 is rounded, as
+    streams are to be chosen where both are estimated alike: of 16 channels 1.6 times what was estimated (1.94 ms, and
+    streams 1.25), of 32 as estimated. From: divisions_tf32_h100.json."""
 
 
 @dataclass(frozen=True)
@@ -354,9 +358,6 @@ class Choices:
     most_walked: int = 32
     """channels: in one or two dims, up to which walks along planes are chosen; of 64 they take 1.6 to 5 times as
     long as streams. From: divisions_tf32_h100.json."""
-    most_walked_rounded: int = 8
-    """channels: the same of two dims, where float32 is rounded; of 16 they take 1.5 times as long as streams. From:
-    divisions_tf32_h100.json."""
     most_in_front: int = 8
     """instructions: of a chain in front, which runs for each element that is staged. From: fronts_h200.json."""
     most_repeated: int = 2

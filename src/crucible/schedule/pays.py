@@ -99,17 +99,15 @@ def attention_pays(m: Machine, dtype: str, features: int) -> bool:
     return dtype in ("float32", "float16", "bfloat16") and not features % 8 and 0 < features <= most
 
 
-def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int, *, exact: bool) -> bool:
+def walking_pays(m: Machine, channels: int, dims: int, item_bytes: int) -> bool:
     """Whether walks along planes are worth an estimate: not over 64 channels in two dims, where streams are the faster
     in all that was raced; over 32 walks are (`divisions_h200.json`). Of a half type they take 1.9 to 6.0 times their
     estimate: the best of each of three chains 2.2, 2.5 and 2.4 ms, where tiles by warps or streams take 0.8, 1.05 and
     1.7 (64 x 256 x 256, 3x3, H100, `divisions_bf16_h100.json`). In TF32 six kernels of four shapes take 1.6 to 2.4
-    times as long as streams, and one of 16 channels 1.94 ms where they take 1.25 (`divisions_tf32_h100.json`): of more
-    channels than one instruction takes, walks are for float32 that is kept. What takes the time of half types is not
-    known: loads of two bytes each, of rows that begin anywhere. Half types in one dim are taken by likeness; floats'
-    walks there are the faster ones (`divisions_h200.json`)."""
-    most = m.choices.most_walked if exact or dims == 1 else m.choices.most_walked_rounded
-    return channels <= most or dims > 2 or (dims == 1 and item_bytes > 2)
+    times as long as streams (`divisions_tf32_h100.json`). What takes the time of half types is not known: loads of two
+    bytes each, of rows that begin anywhere. Half types in one dim are taken by likeness; floats' walks there are the
+    faster ones (`divisions_h200.json`)."""
+    return channels <= m.choices.most_walked or dims > 2 or (dims == 1 and item_bytes > 2)
 
 
 def writing_less_pays(m: Machine, saved: int) -> bool:

@@ -318,7 +318,7 @@ class _Judged:
     @cached_property
     def _channels(self) -> int:
         """Of a group, those that fill its last tile included."""
-        return int(self.way.channel_tiles * self.way.channels)
+        return int(self.way.padded_channels)
 
     def _parts(self, name: str) -> torch.Tensor:
         """[parts, channels of all groups] of what blocks, or the items of all images, left."""

@@ -222,7 +222,7 @@ class _Work:
         of, (buffer,) = self.conv.correlation, [b for b in again.buffers if b.name == f"{result.name}_parts"]
         tiling = chosen(conv, self.gpu)
         assert tiling is not None
-        channels = tiling.channel_tiles * tiling.channels  # of a group, those that fill its last tile included
+        channels = tiling.padded_channels  # of a group
         blocks = buffer.elements // (of.groups * channels)
         operand = Operand(buffer.name, "float32", (0, channels, 1, of.groups * channels))
         shape = (1, of.groups, of.out_channels, blocks)

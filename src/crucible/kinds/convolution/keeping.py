@@ -19,21 +19,31 @@ from crucible.write.kernel import Lowered
 from crucible.write.program import Operand, Program, Result
 
 
-def lower_keeping(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> tuple[Lowered | Program, ...]:
-    """The kernels that write the result and what is kept of the product. One writes both, or one the product, which a
-    program reads: where that is estimated to take less, since streams that write two tensors have smaller boxes."""
+def lower_keeping(conv: Convolution, kept: Sequence[Result], gpu: Gpu, *, alone: bool) -> tuple[Lowered | Program, ...]:
+    """The kernels that write the result and what is kept of the product: one for both, or one for the product `alone`,
+    which a program reads."""
+    apart = _alone(conv, kept) if alone else None
+    if apart is None:
+        return (lower_convolution(_together(conv, kept), gpu=gpu),)
+    return lower_convolution(apart, gpu=gpu), _chain(conv, kept[0])
+
+
+def is_faster_alone(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> bool:
+    """Whether the product alone and a program are estimated to take less: streams that write two tensors have smaller
+    boxes. Tiles by warps write both as fast (100 of level 2: 5.16 ms, for 4.50 with the result alone)."""
     together, alone = _together(conv, kept), _alone(conv, kept)
-    if alone is None or not _is_faster_alone(conv, alone, together, gpu):
-        return (lower_convolution(together, gpu=gpu),)
-    return lower_convolution(alone, gpu=gpu), _chain(conv, kept[0])
+    if alone is None or not isinstance(chosen(together, gpu), Streams):
+        return False
+    apart, at_once = _alone_clocks(conv, alone, gpu), least_clocks(together, gpu)
+    return apart is not None and at_once is not None and pays.product_alone_pays(machine_of(gpu), apart, at_once)
 
 
 def keeping_clocks(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> float | None:
     """The estimate for them, of all multiprocessors; None where there is no division."""
-    together, alone = _together(conv, kept), _alone(conv, kept)
-    if alone is not None and _is_faster_alone(conv, alone, together, gpu):
+    alone = _alone(conv, kept)
+    if alone is not None and is_faster_alone(conv, kept, gpu):
         return _alone_clocks(conv, alone, gpu)
-    return least_clocks(together, gpu)
+    return least_clocks(_together(conv, kept), gpu)
 
 
 def _together(conv: Convolution, kept: Sequence[Result]) -> Convolution:
@@ -54,14 +64,6 @@ def _chain(conv: Convolution, kept: Result) -> Program:
     results = tuple(replace(each, expr=substitute(each.expr, {LEAF: product})) for each in conv.results)
     operands = (Operand(kept.name, "float32", kept.strides), *conv.operands)
     return Program(f"{conv.name}_of_product", conv.made_shape, len(conv.made_shape), operands, (), results)
-
-
-def _is_faster_alone(conv: Convolution, alone: Convolution, together: Convolution, gpu: Gpu) -> bool:
-    """Streams alone: tiles by warps write both as fast (100 of level 2: 5.16 ms, for 4.50 with the result alone)."""
-    apart, at_once = _alone_clocks(conv, alone, gpu), least_clocks(together, gpu)
-    if not isinstance(chosen(together, gpu), Streams):
-        return False
-    return apart is not None and at_once is not None and pays.product_alone_pays(machine_of(gpu), apart, at_once)
 
 
 def _alone_clocks(conv: Convolution, alone: Convolution, gpu: Gpu) -> float | None:

@@ -178,6 +178,11 @@ class Tiling(Boxes):
     def channel_tiles(self) -> int:
         return -(-self.of.out_channels // self.channels)
 
+    @property
+    def padded_channels(self) -> int:
+        """Of a block's part of a sum, those that fill the last tile included."""
+        return self.channel_tiles * self.channels
+
     def products_of(self, team: int) -> list[tuple[int, Product]]:
         """With their numbers."""
         return [(i, p) for i, p in enumerate(self.of.products) if p.phase in self.teams[team]]

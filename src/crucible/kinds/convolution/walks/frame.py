@@ -16,7 +16,7 @@ from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
-from crucible.write.convolution.warpgroup.walks import ROWS, THREADS, Walks
+from crucible.write.convolution.warpgroup.walks import THREADS, Walks
 from crucible.write.kernel import Buffer
 from crucible.write.program import Operand, Result
 
@@ -66,7 +66,7 @@ class Frame:
 
     def _parts(self) -> tuple[Buffer, ...]:
         """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
-        elements = self.blocks * self.walks.groups * ROWS
+        elements = self.scene.blocks_a_part * self.walks.groups * self.walks.padded_channels
         return tuple(Buffer(f"{each.name}_parts", "float32", elements) for each in self.scene.sums)
 
     def _planes(self) -> ir.Shared:

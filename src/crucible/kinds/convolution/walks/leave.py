@@ -13,7 +13,7 @@ from crucible.kinds.convolution.vectors import Laid
 from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.indices import total
 from crucible.write.convolution.rows import Rows
-from crucible.write.convolution.warpgroup.walks import ROWS, SLAB
+from crucible.write.convolution.warpgroup.walks import SLAB
 
 SLABS = Number(2)
 """Channels of a thread's products: one, and that + 8."""
@@ -50,7 +50,7 @@ class Leaving:
         """The channel of a lane's first products, from there; which of its eights it has."""
         self.lanes = replace(self.lanes, value=lanes)
         team = Place("block", frame.blocks) // frame.scene.parts * self.walks.groups + warp // 4
-        self.own_parts = team * (frame.scene.parts * ROWS)
+        self.own_parts = team * self.walks.padded_channels
         """Where those of a warpgroup begin."""
 
     def begin(self) -> None:

@@ -30,10 +30,9 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     of = conv.correlation
     if conv.reductions or conv.pool or conv.spread:
         return None
-    exact, item_bytes = conv.math == "fp32", ITEM_BYTES[conv.source.dtype]
-    if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), item_bytes, exact=exact):
+    if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
         return None
-    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=exact)
+    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
 
 
 def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:

@@ -142,6 +142,10 @@ class Walks(Tiling):
         """Of a warpgroup."""
         return WARPS * self.warp_channels
 
+    @property
+    def padded_channels(self) -> int:
+        return super().padded_channels if self.warp_channels == CHANNELS else self.part_channels
+
     # the plane
 
     @cached_property
@@ -317,7 +321,8 @@ class Walks(Tiling):
         """Of all multiprocessors, by the one with most items."""
         rounds = -(-self.items // max(1, self.sms // self.channel_tiles))
         waits = self.slots <= self.span + self.groups
-        return cost.walked_items(self.machine, rounds, self.walk * self.clocks, waits=waits) * self.sms
+        clocks = cost.walked_items(self.machine, rounds, self.walk * self.clocks, waits=waits) * self.sms
+        return cost.stepped(self.machine, clocks, is_stepped=self.steps > 1 and len(self.box) == 2 and not self.exact)
 
 
 def trimmed(tiling: Tiling, plane: tuple[int, int]) -> tuple[int, tuple[int, int]]:
