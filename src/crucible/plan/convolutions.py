@@ -27,7 +27,7 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_ours, is_wide, library_clocks, saves_a_pass, taken
+from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_normed, is_ours, is_wide, library_clocks, taken
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.choice import chosen, least_clocks
@@ -73,7 +73,7 @@ def slower_with_chains(plan: Plan) -> frozenset[str]:
         covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
         own = [each for each in covered if each.kind in CONVOLUTIONS]
         ours, saves = least_clocks(conv, plan.gpu), any(each.expr is not LEAF for each in conv.results)
-        saves = saves or any(saves_a_pass(each, plan.graph) for each in own)
+        saves = saves or any(is_normed(each, plan.graph) for each in own)
         if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu, chained=saves)):
             found |= {each.name for each in own}
     return frozenset(found)
