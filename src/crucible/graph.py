@@ -126,6 +126,14 @@ class Constant:
     tensor: Any = field(compare=False, repr=False)
     """The torch tensor."""
 
+    @property
+    def number(self) -> float | None:
+        """The one that forward made a tensor of, where it is finite; of an attribute none, which others may change."""
+        if self.attribute or self.value.tensor.elements != 1 or self.tensor.device.type == "meta":
+            return None
+        number = float(self.tensor.item())
+        return number if math.isfinite(number) else None
+
 
 @dataclass(frozen=True)
 class Mutation:

@@ -15,9 +15,10 @@ import pytest
 from crucible.gpus import H200
 from crucible.schedule import cost
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.correlation import input_gradient
+from crucible.write.convolution.correlation import convolution, input_gradient
 from crucible.write.convolution.estimate import read_sectors, written_sectors
 from crucible.write.convolution.tile_choice import _tilings
+from crucible.write.convolution.warpgroup.walks import Chain, walk
 from crucible.write.convolution.weight_division import _divisions
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +102,17 @@ def test_sectors_by_where_runs_begin() -> None:
     assert written_sectors((2, 64), (4, 64), 4, partly) == 16
     assert written_sectors((1, 32), (4, 62), 4, partly) > 1.5 * written_sectors((1, 32), (4, 64), 4, partly)
     assert read_sectors((1, 32), (4, 62), 4) == 4.875
+
+
+def test_walks_count_functions_that_do_not_branch_and_share_few_channels() -> None:
+    """Level 2's task 48 took 2.6 times its estimate: 16 channels were one warp's, whose tanh was not counted."""
+
+    def clocks(channels: int, functions: int) -> float:
+        one, none = (1, 1, 1), (0, 0, 0)
+        of = convolution((128, 3, 16, 64, 64), (channels, 3, 3, 3, 3), one, none, one, 1)
+        found = walk(of, 4, H200, Chain(functions=functions))
+        assert found is not None
+        return found.total_clocks
+
+    assert clocks(64, 400) > 2 * clocks(64, 0)
+    assert clocks(16, 400) < 0.5 * clocks(64, 400)

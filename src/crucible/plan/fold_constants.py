@@ -104,11 +104,8 @@ def _interval(work: Rewriting, operation: Operation) -> Interval:
 
 def _written_down(work: Rewriting, name: str) -> Interval:
     """Of a number that forward makes a tensor of; anywhere else."""
-    held = next((each for each in work.graph.constants if each.value.name == name and not each.attribute), None)
-    if held is None or held.value.tensor.elements != 1 or held.tensor.device.type == "meta":
-        return NUMBERS
-    number = float(held.tensor.item())
-    return Interval(number, number) if math.isfinite(number) else NUMBERS
+    held = next((each.number for each in work.graph.constants if each.value.name == name), None)
+    return NUMBERS if held is None else Interval(held, held)
 
 
 def _made(work: Rewriting, operation: Operation, number: float) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from crucible.gpus import H200, Gpu
-from crucible.graph import Constant, Graph, Operation, Ref, TensorType, Value, unused
+from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import (
     along,
     bases,
@@ -97,7 +97,8 @@ class _Planner:
         self.steps: list[Step] = []
         outside = [*graph.inputs, *(p.value for p in graph.parameters), *(c.value for c in graph.constants)]
         self.types: dict[str, TensorType] = {value.name: layouts.dense(value.tensor) for value in outside}
-        self.numbers = {each.value.name: number for each in graph.constants if (number := _number(each)) is not None}
+        alone = (each for each in graph.constants if not each.value.tensor.shape and each.value.tensor.dtype in FLOATS)
+        self.numbers = {each.value.name: number for each in alone if (number := each.number) is not None}
         """Those that forward makes tensors of: kernels have them in their text, and nothing is copied to the GPU."""
         self.waiting: dict[str, Lazy] = {}
         self.covers: dict[str, tuple[str, ...]] = {}
@@ -597,15 +598,6 @@ class _Planner:
         wanted = re.sub(r"_+", "_", words)[:LONGEST_NAME].strip("_") or "copy"
         names = {step.name for step in (self.steps if steps is None else steps) if isinstance(step, Fused)}
         return unused(wanted, names)
-
-
-def _number(held: Constant) -> float | None:
-    """What forward makes a tensor of, where that is one number; not an attribute, which others may change."""
-    type_ = held.value.tensor
-    if held.attribute or type_.shape or type_.dtype not in FLOATS or held.tensor.device.type == "meta":
-        return None
-    number = float(held.tensor.item())
-    return number if math.isfinite(number) else None
 
 
 def _without_updates(value: Lazy, done: Container[str]) -> Lazy:

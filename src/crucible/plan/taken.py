@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from crucible.gpus import H200, Gpu
@@ -116,14 +116,18 @@ def saves_a_pass(operation: Operation, graph: Graph) -> bool:
     """Whether a kernel of ours saves one over what it makes, beside PyTorch's: that of the chain behind it; or that of
     a norm over space, which reads channels-last products twice and rows of ours once: task 17 of level 2 takes 1.42 and
     5.08 ms for 2.12 and 7.65 so, forward and with gradients (H200)."""
-    readers = graph.readers(operation.output.name)
-    return bool(readers) and all(each.kind in (POINTWISE.keys() | NORMS_OVER_SPACE) for each in readers)
+    return _is_read_by(operation, graph, POINTWISE.keys() | NORMS_OVER_SPACE)
 
 
 def is_normed(operation: Operation, graph: Graph) -> bool:
     """Whether norms over space are all that reads it."""
+    return _is_read_by(operation, graph, NORMS_OVER_SPACE)
+
+
+def _is_read_by(operation: Operation, graph: Graph, kinds: Set[str]) -> bool:
+    """By somebody, and by nobody else."""
     readers = graph.readers(operation.output.name)
-    return bool(readers) and all(each.kind in NORMS_OVER_SPACE for each in readers)
+    return bool(readers) and all(each.kind in kinds for each in readers)
 
 
 def library_clocks(conv: Convolution, gpu: Gpu, *, chained: bool) -> float:

@@ -28,6 +28,7 @@ from crucible.judge.boundary.layouts import (
 from crucible.judge.boundary.modules import call
 from crucible.judge.oracle.batches import batch, batch_size
 from crucible.judge.oracle.cases import CaseMaker
+from crucible.judge.oracle.compare import Expected
 from crucible.judge.oracle.expected import Answers, Case
 from crucible.judge.oracle.stress import CONTENTS, at_boundaries, changed, repeated
 from crucible.shapes import Sizes, words
@@ -311,7 +312,7 @@ class StressMaker:
             self.answers.answer(case)
             pairs = [(each, like.gradients[name]) for name, each in case.gradients.items()] if like else []
             for each, other in pairs:
-                each.scale = max(each.scale if each.values.any() else 0.0, other.scale)
+                each.scale = max(_size(each), _size(other)) or 1.0
             self.answers.measure_noise(case)
             for each, other in pairs:
                 each.relative_l2_allowed = max(each.relative_l2_allowed, other.relative_l2_allowed)
@@ -329,6 +330,11 @@ class StressMaker:
             if expected.dtype.is_floating_point:
                 expected.relative_l2_allowed = max(expected.relative_l2_allowed, 2 * like.relative_l2_allowed)
                 expected.peak_allowed = max(expected.peak_allowed, 2 * like.peak_allowed)
+
+
+def _size(expected: Expected) -> float:
+    """Its scale, which is 1 where all is 0."""
+    return expected.scale if expected.values.any() else 0.0
 
 
 def _tensors(inputs: Any) -> list[torch.Tensor]:
