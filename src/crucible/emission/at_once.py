@@ -176,7 +176,7 @@ class _Words:
     """What the function calls tensors: as the plan does, unless it has that name for something else."""
 
     def __init__(self, plan: Plan) -> None:
-        made = {name for step in plan.steps if isinstance(step, Fused) for name in step.updates}
+        made = {name for step in plan.steps if isinstance(step, Fused) for name in step.beside}
         made |= {name for step in plan.steps for name in step.names}
         names = {*plan.graph.values, *made}
         self._taken = names | _OWN
@@ -204,14 +204,14 @@ def _fused(step: Fused, served: Fused, later: Mapping[str, str], words: _Words) 
     call = f'unlearned(&run_{served.name}, library, "{served.name}", {given})'
     if step.wanted:
         call = f"fused_{served.name}({given}, library)"
-    if len(step.readable) == 1 and not step.updates:
+    if len(step.readable) == 1 and not step.beside:
         return [f"  const torch::Tensor {words(step.result)} = {call}{'' if step.wanted else '[0]'};"]
     every = words.new(f"{step.result}_and_more")
     lines = [f"  const variable_list {every} = {call};"]
     for place, name in enumerate(step.readable):
         lines.append(f"  const torch::Tensor {words(name)} = {every}[{place}];")
-    for place, name in enumerate(step.updates):
-        lines.append(f"  const torch::Tensor {words(name)} = {every}[{every}.size() - {len(step.updates) - place}];")
+    for place, name in enumerate(step.beside):
+        lines.append(f"  const torch::Tensor {words(name)} = {every}[{every}.size() - {len(step.beside) - place}];")
     return [*lines, *_copied([(buffer, name) for name, buffer in step.updates.items() if name not in later], words)]
 
 

@@ -94,21 +94,21 @@ def _forward(op: Operator) -> list[str]:
         lines.append('    ctx->saved_data["library"] = library;')
     if kept:
         lines.append(f"    ctx->save_for_backward({{{', '.join(kept)}}});")
-    if step.updates:
+    if step.beside:
         lines.append(f"    ctx->mark_non_differentiable({{made.begin() + {len(step.results)}, made.end()}});")
     return [*lines, f"    return {_returned(step, learns=True)};", "  }"]
 
 
 def _returned(step: Fused, *, learns: bool) -> str:
     """Of `made`, what the module reads, by all names. To autograd each name is a tensor of its own over the memory."""
-    if not (step.again or step.further or step.updates):
+    if not (step.again or step.further or step.beside):
         return "made[0]"
-    if not step.again and step.updates:
+    if not step.again and step.beside:
         return "made"
     place = {name: n for n, name in enumerate(step.results)}
     words = [f"made[{n}]" for n in place.values()]
     words += [f"made[{place[held]}]{'.variable_data()' * learns}" for held in step.again.values()]
-    words += [f"made[{len(place) + len(step.saved) + n}]" for n in range(len(step.updates))]
+    words += [f"made[{len(place) + len(step.saved) + n}]" for n in range(len(step.beside))]
     return f"{{{', '.join(words)}}}"
 
 
@@ -184,7 +184,7 @@ def _called(op: Operator) -> list[str]:
     learns = dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted)
     asks = " || ".join(f"{name}.requires_grad()" for name in learns)
     run = f"{op.forward.name}({', '.join(reads)})"
-    ends = [f"  return {run}{'' if step.updates else '[0]'};"]
+    ends = [f"  return {run}{'' if step.beside else '[0]'};"]
     if step.further or step.again:
         ends = [f"  const variable_list made = {run};", f"  return {_returned(step, learns=False)};"]
     return [
@@ -198,7 +198,7 @@ def _called(op: Operator) -> list[str]:
 
 
 def _result(op: Operator) -> str:
-    several = op.step.updates or op.step.further or op.step.again
+    several = op.step.beside or op.step.further or op.step.again
     return "variable_list" if several else "torch::Tensor"
 
 

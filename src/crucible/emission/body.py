@@ -103,9 +103,9 @@ def _fused(step: Fused, operator: str, words: Mapping[str, str], later: Containe
     apart = detached(step)
     given = [f"{words.get(name, name)}{'.detach()' * (name in apart)}" for name in step.reads]
     call = f"fused_{operator}({', '.join(given)})"
-    if not step.updates:
+    if not step.beside:
         return [f"{', '.join(step.readable)} = {call}"]
-    made = ", ".join([*step.readable, *(["*_"] if step.saved else []), *step.updates])
+    made = ", ".join([*step.readable, *(["*_"] if step.saved else []), *step.beside])
     now = [(words[buffer], name) for name, buffer in step.updates.items() if name not in later]
     return [f"{made} = {call}", *_copied(now)]
 

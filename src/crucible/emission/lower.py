@@ -11,6 +11,7 @@ from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept, lower_convolution_backward
 from crucible.kinds.convolution.keeping import lower_keeping
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.moments import lower_measuring
 from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_backward
 from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.pooling.forward import lower_pool
@@ -21,6 +22,7 @@ from crucible.write.adjoint import adjoint
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.kernel import Buffer, Lowered
+from crucible.write.moments import without_elements
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program, Result
 from crucible.write.stages import partials, stages
@@ -41,13 +43,13 @@ class Backward:
 def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lowered, ...]:
     """The kernels of a step; where it keeps apart what backward needs, with that only if `keeping`."""
     if isinstance(step.compute, Program):
-        return (lower(step.compute, gpu.sms),)
+        if step.given is None:
+            return (lower(step.compute, gpu.sms),)
+        programs, between = without_elements(step.compute, step.given)
+        return (Lowered((), between), *(lower(each, gpu.sms) for each in programs))
     if isinstance(step.compute, Convolution):
-        if not keeping:
-            return (lower_convolution(step.compute, gpu=gpu),)
-        further = kept(step.compute, step.wanted, f"grad_{step.result}")
-        made = lower_keeping(step.compute, further, gpu, alone=step.product_alone)
-        return tuple(lower(each, gpu.sms) if isinstance(each, Program) else each for each in made)
+        return tuple(lower(each, gpu.sms) if isinstance(each, Program) else each
+                     for each in _convolved(step, step.compute, gpu, keeping=keeping))  # fmt: skip
     if isinstance(step.compute, ReducingConvolution):
         found = lower_reducing(step.compute, gpu)
         return (Lowered((), found.buffers), *_lowered(found, gpu))
@@ -55,6 +57,13 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
         return (lower_product(step.compute, gpu),)
     before = (lower(step.statistics, gpu.sms),) if step.statistics else ()
     return (*before, lower_pool(step.compute, save=tuple(step.saved)))
+
+
+def _convolved(step: Fused, conv: Convolution, gpu: Gpu, *, keeping: bool) -> tuple[Lowered | Program, ...]:
+    if keeping:
+        further = kept(conv, step.wanted, f"grad_{step.result}")
+        return lower_keeping(conv, further, gpu, alone=step.product_alone, moments=step.moments)
+    return lower_measuring(conv, step.moments, gpu) if step.moments else (lower_convolution(conv, gpu=gpu),)
 
 
 def lowered_backward(step: Fused, gpu: Gpu) -> Backward:

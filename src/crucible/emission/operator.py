@@ -45,14 +45,15 @@ def operator(step: Fused, types: Mapping[str, TensorType], gpu: Gpu) -> Operator
     """The operator of a step; `types` are those of the tensors in memory."""
     takes = {name: types[name] for name in step.reads}
     buffers = {name: types[buffer] for name, buffer in step.updates.items()}
-    makes = {**step.results, **step.saved, **buffers}
+    beside = {**step.measured, **buffers}
+    makes = {**step.results, **step.saved, **beside}
     held = {**step.operands, **dict.fromkeys(step.joined, step.result)}
     begins = {name: part.begin({**types, **step.results}[held[name]]) for name, part in step.parts.items()}
     keeping = None
     if step.keeps_apart:
         lowered = side_by_side(lowered_forward(step, gpu, keeping=True), held, gpu)
         keeping = Host(f"run_{step.name}_keeping", takes, makes, {}, held, lowered)
-        makes = step.results
+        makes = {**step.results, **beside}
     lowered = side_by_side(lowered_forward(step, gpu), held, gpu)
     forward = Host(f"run_{step.name}", takes, makes, {}, held, lowered, begins)
     backward = _backward(step, takes, gpu) if step.wanted and not step.is_copy else None
@@ -146,7 +147,7 @@ def _autograd(op: Operator) -> list[str]:
     step, host = op.step, op.backward
     inputs = [name for name in op.kept if name in step.reads]
     saved = [name for name in op.kept if name in {*step.results, *step.saved}]
-    outputs, count = (*step.results, *step.saved, *step.updates), len(step.results)
+    outputs, count = (*step.results, *step.saved, *step.beside), len(step.results)
     lines = [f"def {step.name}_keeps(ctx, inputs, output):"]
     if inputs:
         lines.append(f"    {_unpacked(step.reads, inputs)} = inputs")
@@ -226,7 +227,7 @@ def _called(op: Operator) -> list[str]:
         learns = ", ".join(dict.fromkeys(held for name, held in step.operands.items() if name in step.wanted))
         lines += [
             f"    if _takes_gradient({learns}):",
-            f"        return operators.{op.learning[1]}({given})[0]",
+            f"        return operators.{op.learning[1]}({given}){'' if step.beside else '[0]'}",
         ]
     return [*lines, *operators, "", ""]
 
@@ -234,7 +235,7 @@ def _called(op: Operator) -> list[str]:
 def _returned_by(step: Fused, call: str) -> list[str]:
     """What the module reads of what an operator makes: the first of it, where there is more, by all names."""
     more = bool(step.saved) and not step.keeps_apart
-    count, ends = len(step.results), bool(step.updates)
+    count, ends = len(step.results), bool(step.beside)
     if not step.again:
         only = "" if ends or not more else "[0]" if count == 1 else f"[:{count}]"
         return [f"    return {call}{only}"]

@@ -17,6 +17,7 @@ from crucible.plan import (
     keeping,
     layouts,
     matrix,
+    measuring,
     reducing,
     rules,
     taken,
@@ -134,6 +135,7 @@ class _Planner:
         steps = within.read_within(steps, self.types, kept)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         steps = keeping.with_products_kept(steps, self.gpu)
+        steps = measuring.with_moments_taken(steps, self.types, self.gpu, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for

@@ -11,6 +11,7 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.moments import Given, Moments
 from crucible.write.pool import Pool
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
@@ -115,6 +116,10 @@ class Fused:
     makes. Gradients of such operands are parts of one tensor, which they fill."""
     product_alone: bool = False
     """Whether a convolution that saves its product writes it alone then, and a program makes the result of it."""
+    moments: Moments | None = None
+    """What a convolution writes beside its result, for the first sums of a program that reads it."""
+    given: Given | None = None
+    """Of a program, the moments that its first sums are made of."""
 
     @property
     def results(self) -> dict[str, TensorType]:
@@ -126,6 +131,19 @@ class Fused:
         """The results of its program that make up `result`, where that is not one of them."""
         made = self.compute.results if isinstance(self.compute, Program) else ()
         return tuple(result.name for result in made if result.name in self.parts)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Further results that take no gradient: moments, and new values of buffers."""
+        return (*(self.moments.names if self.moments else ()), *self.updates)
+
+    @property
+    def measured(self) -> dict[str, TensorType]:
+        """The moments that it writes."""
+        if self.moments is None:
+            return {}
+        assert isinstance(self.compute, Convolution)
+        return self.moments.types(self.compute.made_shape)
 
     @property
     def readable(self) -> dict[str, TensorType]:
@@ -183,7 +201,8 @@ class Fused:
         """The operands that are tensors outside, with the space that each is laid over."""
         compute = self.compute
         if isinstance(compute, Program):
-            return [(operand, compute.shape) for operand in compute.operands]
+            further = self.given.moments if self.given else ()
+            return [(operand, compute.shape) for operand in (*compute.operands, *further)]
         if isinstance(compute, Convolution):
             return [(each, compute.space(each)) for each in (compute.source, compute.weight, *compute.operands)]
         if isinstance(compute, ReducingConvolution):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.moments import lower_measuring, measured, near
 from crucible.schedule import cost, pays
 from crucible.schedule.machine import machine_of
 from crucible.write.convolution.choice import chosen, least_clocks
@@ -16,16 +17,23 @@ from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.expression import substitute, tensor
 from crucible.write.kernel import Lowered
+from crucible.write.moments import Moments
 from crucible.write.program import Operand, Program, Result
 
 
-def lower_keeping(conv: Convolution, kept: Sequence[Result], gpu: Gpu, *, alone: bool) -> tuple[Lowered | Program, ...]:
+def lower_keeping(
+    conv: Convolution, kept: Sequence[Result], gpu: Gpu, *, alone: bool, moments: Moments | None = None
+) -> tuple[Lowered | Program, ...]:
     """The kernels that write the result and what is kept of the product: one for both, or one for the product `alone`,
-    which a program reads."""
+    which a program reads; perhaps with moments of the result."""
     apart = _alone(conv, kept) if alone else None
     if apart is None:
-        return (lower_convolution(_together(conv, kept), gpu=gpu),)
-    return lower_convolution(apart, gpu=gpu), _chain(conv, kept[0])
+        both = _together(conv, kept)
+        return lower_measuring(both, moments, gpu) if moments else (lower_convolution(both, gpu=gpu),)
+    chain = _chain(conv, kept[0])
+    if moments is None:
+        return lower_convolution(apart, gpu=gpu), chain
+    return near(conv, moments), lower_convolution(apart, gpu=gpu), measured(chain, moments)
 
 
 def is_faster_alone(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> bool:

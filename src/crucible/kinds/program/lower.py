@@ -33,6 +33,12 @@ def build(program: Program, sms: int = 132) -> Built:
     return replace(found, notes=(*found.notes, *tidy.notes))
 
 
+def reads_again(program: Program, sms: int) -> bool:
+    """Whether each of its passes reads elements anew, which do not stay in registers."""
+    program = ordered(tidied(program).program)
+    return bool(program.reductions and program.row_count) and choose(program, sms).looped
+
+
 def _built(program: Program, sms: int) -> Built:
     if program.reductions:
         return _reducing(ordered(program), sms)

@@ -1,0 +1,79 @@
+"""Convolutions that write moments of their results, for norms that would read these once for their statistics alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
+
+from crucible.gpus import Gpu
+from crucible.graph import TensorType
+from crucible.kinds.convolution.moments import measurable, measuring_clocks
+from crucible.kinds.program.lower import reads_again
+from crucible.plan.steps import Fused, Step
+from crucible.schedule import cost, pays
+from crucible.schedule.machine import machine_of
+from crucible.write.convolution.choice import least_clocks
+from crucible.write.convolution.fused import Convolution
+from crucible.write.moments import Given, Moments, given
+from crucible.write.program import Program
+
+NOTE = "its first sums are made of those that {name} takes of {tensor} as it is written"
+
+
+def with_moments_taken(
+    steps: Sequence[Step], types: MutableMapping[str, TensorType], gpu: Gpu, new_name: Callable[[str], str]
+) -> tuple[Step, ...]:
+    """The steps, of which convolutions write moments for programs that then read their results once less, where an
+    estimate says that it pays; `types` gets these tensors as well."""
+    found = list(steps)
+    for place, step in enumerate(found):
+        if not isinstance(step, Fused) or not isinstance(step.compute, Convolution) or not measurable(step.compute):
+            continue
+        moments = _named(step, lambda name: name)
+        readers = [n for n, each in enumerate(found) if _taken(each, step, moments, gpu)]
+        if not readers or not _pays(step.compute, moments, len(readers) * step.type.bytes, gpu):
+            continue
+        moments = _named(step, new_name)
+        measuring = replace(step, moments=moments)
+        found[place] = measuring
+        types.update(measuring.measured)
+        for n in readers:
+            found[n] = _reading(found[n], step, moments, gpu)
+    return tuple(found)
+
+
+def _named(step: Fused, new_name: Callable[[str], str]) -> Moments:
+    near, total, squares = (new_name(f"{step.result}_{word}") for word in ("near", "off", "off_squared"))
+    return Moments((near, total, squares))
+
+
+def _taken(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Given | None:
+    """How a program takes moments of a convolution's result, and is spared a pass over it; None where it does not."""
+    if not isinstance(step, Fused) or not isinstance(step.compute, Program) or step.given:
+        return None
+    program = step.compute
+    reading = [each for each in program.operands if step.operands[each.name] == of.result and not each.constant]
+    if len(reading) != 1 or len({*moments.names, *step.operands}) < len(moments.names) + len(step.operands):
+        return None
+    found = given(program, reading[0].name, of.type.shape, moments.names)
+    of_rows = all(program.is_per_row(each) for each in program.results)
+    return found if found and (of_rows or reads_again(program, gpu.sms)) else None
+
+
+def _reading(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Fused:
+    """A program that takes them."""
+    found = _taken(step, of, moments, gpu)
+    assert found is not None and isinstance(step, Fused)
+    operands = {**step.operands, **{name: name for name in moments.names}}
+    note = NOTE.format(name=of.name, tensor=of.result)
+    return replace(step, given=found, operands=operands, notes=(*step.notes, note))
+
+
+def _pays(conv: Convolution, moments: Moments, saved: int, gpu: Gpu) -> bool:
+    """Whether what else the convolution does takes less than to read its result so often: `saved` bytes. There are two
+    launches more than are spared."""
+    alone, measuring = least_clocks(conv, gpu), measuring_clocks(conv, moments, gpu)
+    if alone is None or measuring is None:
+        return False
+    machine = machine_of(gpu)
+    return measuring - alone < cost.byte_traffic(machine, saved) and pays.launches_pay(machine, 2, saved)
