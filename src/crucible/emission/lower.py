@@ -16,11 +16,12 @@ from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_b
 from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.pooling.forward import lower_pool
 from crucible.kinds.product.lower import lower_product, lower_product_backward
-from crucible.kinds.program.lower import lower
+from crucible.kinds.program.lower import lower, reads_again
 from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.finer import finer
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.moments import without_elements
 from crucible.write.product.matrix import Product
@@ -61,9 +62,11 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
 
 def _convolved(step: Fused, conv: Convolution, gpu: Gpu, *, keeping: bool) -> tuple[Lowered | Program, ...]:
     if keeping:
-        further = kept(conv, step.wanted, f"grad_{step.result}")
+        further = [each for each in kept(conv, step.wanted, f"grad_{step.result}") if each.name in step.saved]
         return lower_keeping(conv, further, gpu, alone=step.product_alone, moments=step.moments)
-    return lower_measuring(conv, step.moments, gpu) if step.moments else (lower_convolution(conv, gpu=gpu),)
+    if step.moments is None:
+        return (lower_convolution(conv, gpu=gpu),)
+    return lower_measuring(conv, step.moments, gpu, writes=not step.unread)
 
 
 def lowered_backward(step: Fused, gpu: Gpu) -> Backward:
@@ -74,10 +77,17 @@ def lowered_backward(step: Fused, gpu: Gpu) -> Backward:
 
 
 def _of_program(backward: Program, wanted: Sequence[str], gpu: Gpu) -> Backward:
-    programs = stages(backward) if backward.results else ()
+    programs = _stages(backward, gpu) if backward.results else ()
     made = {result.name for program in programs for result in program.results}
     gradients = tuple(name for name in wanted if f"grad_{name}" in made)
     return Backward(tuple(lower(program, gpu.sms) for program in programs), gradients, _flat_types(partials(programs)))
+
+
+def _stages(program: Program, gpu: Gpu) -> tuple[Program, ...]:
+    """Where rows do not stay in registers, and other sums go over the same elements, both of smaller parts."""
+    usual = stages(program)
+    cut = finer(program) if len(usual) > 1 and reads_again(usual[0], gpu.sms) else None
+    return cut or usual
 
 
 def _in_steps(step: Fused, gpu: Gpu) -> Backward:

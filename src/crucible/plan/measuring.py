@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Container, MutableMapping, Sequence
 from dataclasses import replace
 
 from crucible.gpus import Gpu
@@ -21,10 +21,14 @@ NOTE = "its first sums are made of those that {name} takes of {tensor} as it is 
 
 
 def with_moments_taken(
-    steps: Sequence[Step], types: MutableMapping[str, TensorType], gpu: Gpu, new_name: Callable[[str], str]
+    steps: Sequence[Step],
+    types: MutableMapping[str, TensorType],
+    gpu: Gpu,
+    kept: Container[str],
+    new_name: Callable[[str], str],
 ) -> tuple[Step, ...]:
     """The steps, of which convolutions write moments for programs that then read their results once less, where an
-    estimate says that it pays; `types` gets these tensors as well."""
+    estimate says that it pays; `types` gets these tensors as well. `kept` are values that the module's caller gets."""
     found = list(steps)
     for place, step in enumerate(found):
         if not isinstance(step, Fused) or not isinstance(step.compute, Convolution) or not measurable(step.compute):
@@ -39,7 +43,18 @@ def with_moments_taken(
         types.update(measuring.measured)
         for n in readers:
             found[n] = _reading(found[n], step, moments, gpu)
+        others = (each for each in found if step.result in each.reads)
+        if step.result not in kept and all(_asks_for_sums(each, step.result) for each in others):
+            found[place] = replace(measuring, unread=True)
     return tuple(found)
+
+
+def _asks_for_sums(step: Step, tensor: str) -> bool:
+    """Whether its forward reads moments alone, and its gradients, which read the tensor, are the tensor's."""
+    if not isinstance(step, Fused) or step.given is None or not isinstance(step.compute, Program):
+        return False
+    of_rows = all(step.compute.is_per_row(each) for each in step.compute.results)
+    return of_rows and all(step.operands[each] == tensor for each in step.wanted)
 
 
 def _named(step: Fused, new_name: Callable[[str], str]) -> Moments:

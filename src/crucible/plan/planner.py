@@ -33,6 +33,7 @@ from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, leaf, reshaped, scalar
 from crucible.plan.parts import with_parts_by_one_call
 from crucible.plan.patches import with_patches_as_channels
+from crucible.plan.reduced_along import reduced_along
 from crucible.plan.rewriting import Folded
 from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
@@ -133,9 +134,10 @@ class _Planner:
         kept = {*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)}
         steps = within.written_within(steps, self.types, kept, self.differentiable, self._named, self.new_name)
         steps = within.read_within(steps, self.types, kept)
+        steps = reduced_along(steps, self.types, self._named)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         steps = keeping.with_products_kept(steps, self.gpu)
-        steps = measuring.with_moments_taken(steps, self.types, self.gpu, self.new_name)
+        steps = measuring.with_moments_taken(steps, self.types, self.gpu, kept, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for

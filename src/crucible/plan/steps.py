@@ -118,6 +118,9 @@ class Fused:
     """Whether a convolution that saves its product writes it alone then, and a program makes the result of it."""
     moments: Moments | None = None
     """What a convolution writes beside its result, for the first sums of a program that reads it."""
+    unread: bool = False
+    """Whether nothing reads a convolution's result where no gradients are taken: its moments are all that is asked for,
+    and it is not written then."""
     given: Given | None = None
     """Of a program, the moments that its first sums are made of."""
 
@@ -169,7 +172,7 @@ class Fused:
     def keeps_apart(self) -> bool:
         """Whether what is kept for backward is made by kernels of their own, so that calls without gradients do not
         pay for it."""
-        return isinstance(self.compute, Convolution) and bool(self.saved)
+        return isinstance(self.compute, Convolution) and (bool(self.saved) or self.unread)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -188,13 +191,14 @@ class Fused:
             held = self.operands[operand.name], self.parts.get(operand.name)
             distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
             read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
-        made = sum(type_.bytes for type_ in self.results.values())
+        made = 0 if self.unread else sum(type_.bytes for type_ in self.results.values())
         return sum(read.values()) + made + (0 if self.keeps_apart else self.saved_bytes)
 
     @property
     def saved_bytes(self) -> int:
         """What it writes for backward alone."""
-        return sum(type_.bytes for type_ in self.saved.values())
+        result = self.type.bytes if self.unread else 0
+        return sum(type_.bytes for type_ in self.saved.values()) + result
 
     @property
     def _laid(self) -> list[tuple[Operand, tuple[int, ...]]]:

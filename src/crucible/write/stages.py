@@ -30,12 +30,12 @@ def stages(program: Program) -> tuple[Program, ...]:
         per_row = program.is_per_row(result)
         if per_row:
             partial = Result(f"partial_{result.name}", program.precision, contiguous(main.row_shape), result.expr)
-            step = _summed_rows(main, result, partial)
+            step = summed_rows(main, result, partial)
             main = replace(main, results=(*rest, partial))
         else:
             main, step = _apart(replace(main, results=tuple(rest)), result)
         space = per_row, result.kept(program.row_shape if per_row else program.shape)
-        after[space] = _both(after[space], step) if space in after else step
+        after[space] = both(after[space], step) if space in after else step
     return (*((trimmed(main),) if main.results else ()), *after.values())
 
 
@@ -50,7 +50,7 @@ def partials(steps: Sequence[Program]) -> tuple[Buffer, ...]:
     return tuple(found)
 
 
-def _both(one: Program, other: Program) -> Program:
+def both(one: Program, other: Program) -> Program:
     """Two steps over the same rows and columns as one pass: those for weight and bias of a norm."""
     operands = tuple(dict.fromkeys((*one.operands, *other.operands)))
     return replace(
@@ -67,7 +67,7 @@ def _turned(program: Program) -> Program:
     if not sums:
         return program
     keep = max((result.kept(program.shape) for result in sums), key=len)
-    turned = _permuted(program, keep)
+    turned = permuted(program, keep)
     found = [_of_rows(turned, result) if result.sums else (result, None) for result in turned.results]
     reductions = tuple(reduction for _, reduction in found if reduction)
     return replace(turned, reductions=reductions, results=tuple(result for result, _ in found))
@@ -82,7 +82,7 @@ def _of_rows(program: Program, result: Result) -> tuple[Result, Reduction | None
     return replace(result, strides=strides, expr=reduction.leaf, sums=sums), reduction
 
 
-def _permuted(program: Program, keep: Sequence[int]) -> Program:
+def permuted(program: Program, keep: Sequence[int]) -> Program:
     """The space with the dims `keep` as rows and the others as columns."""
     order = [*keep, *(dim for dim in range(len(program.shape)) if dim not in keep)]
 
@@ -95,7 +95,7 @@ def _permuted(program: Program, keep: Sequence[int]) -> Program:
     return replace(program, shape=shape, rows=len(keep), operands=operands, results=results)
 
 
-def _summed_rows(program: Program, result: Result, partial: Result) -> Program:
+def summed_rows(program: Program, result: Result, partial: Result) -> Program:
     """The step that adds up partial results of rows."""
     operand = Operand(partial.name, partial.dtype, partial.strides)
     total = Reduction(f"{result.name}_total", "sum", operand.leaf)
@@ -109,7 +109,7 @@ def _summed_rows(program: Program, result: Result, partial: Result) -> Program:
         (whole,),
         program.precision,
     )
-    return _kept_strides(_permuted(space, result.kept(program.row_shape)))
+    return _kept_strides(permuted(space, result.kept(program.row_shape)))
 
 
 def _apart(program: Program, result: Result) -> tuple[Program, Program]:
@@ -131,7 +131,7 @@ def _apart(program: Program, result: Result) -> tuple[Program, Program]:
         (replace(result, expr=total.leaf, sums=False),),
         program.precision,
     )
-    step = trimmed(_kept_strides(_permuted(space, result.kept(program.shape))))
+    step = trimmed(_kept_strides(permuted(space, result.kept(program.shape))))
     return replace(program, results=(*program.results, *partials)), step
 
 

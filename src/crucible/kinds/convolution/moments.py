@@ -35,10 +35,14 @@ def measuring_clocks(conv: Convolution, moments: Moments, gpu: Gpu) -> float | N
     return least_clocks(_measuring(conv, moments), gpu)
 
 
-def lower_measuring(conv: Convolution, moments: Moments, gpu: Gpu) -> tuple[Lowered | Program, ...]:
+def lower_measuring(
+    conv: Convolution, moments: Moments, gpu: Gpu, *, writes: bool = True
+) -> tuple[Lowered | Program, ...]:
     """The kernels that write the result, whatever is written beside it, and its moments: numbers near the values come
-    first, then the convolution, whose items leave their parts of sums, and last these put together."""
+    first, then the convolution, whose items leave their parts of sums, and last these put together. Or its moments
+    alone."""
     found = _measuring(conv, moments)
+    found = found if writes else replace(found, results=())
     tiling = chosen(found, gpu)
     assert tiling is not None  # or the plan would not ask for it
     sums = added_up(f"{conv.name}_moments", found, tiling, found.reductions, _totals(found.reductions, found.made_shape, moments), ())
