@@ -144,24 +144,8 @@ class _Passes:
             self._staged(trimmed(program))
 
     def _add_up(self, name: str, tiling: Tiling, reductions: Sequence[Reduction], results: Sequence[Result]) -> None:
-        """What items have of each reduction put together, over (batch, groups, channels, items of an image)."""
-        of = self.conv.correlation
-        boxes, padded = tiling.parts_of_image, tiling.channel_tiles * tiling.channels
-        strides = (boxes * of.groups * padded, padded, 1, of.groups * padded)
-        parts = {each.name: Operand(f"{each.name}_parts", "float32", strides) for each in reductions}
-        totals = []
-        for each in reductions:
-            part, largest = parts[each.name].leaf, maximum_of(each, reductions)
-            expr = corrected(part, parts[largest.name].leaf, largest.leaf) if largest else part
-            totals.append(Reduction(each.name, each.kind, expr))
-
-        def laid(strides: Sequence[int]) -> tuple[int, ...]:
-            return (strides[0], strides[1] * of.out_channels, strides[1])
-
-        operands = [*parts.values(), *(replace(each, strides=(*laid(each.strides), 0)) for each in self.rows.values())]
-        made = tuple(replace(each, strides=laid(each.strides)) for each in results)
-        shape = (of.batch, of.groups, of.out_channels, boxes)
-        self._staged(trimmed(Program(f"{name}_rows", shape, 3, tuple(operands), tuple(totals), made)))
+        rows = tuple(self.rows.values())
+        self._staged(added_up(f"{name}_rows", self.conv, tiling, reductions, results, rows))
 
     def _staged(self, program: Program) -> None:
         found = stages(program)
@@ -226,6 +210,32 @@ class _Passes:
             for kernel in found.kernels[1:]
         )
         return replace(found, kernels=kernels, buffers=found.buffers[1:])
+
+
+def added_up(
+    name: str, conv: Convolution, tiling: Tiling, reductions: Sequence[Reduction], results: Sequence[Result],
+    rows: Sequence[Operand],
+) -> Program:  # fmt: skip
+    """The program that puts together what items have of each reduction of a convolution, `<reduction>_parts` as its
+    tiling lays them, over (batch, groups, channels, parts of an image). Results are of (batch, channel), and read
+    reductions and `rows`: operands laid over the output that hold a number for a channel, or for that of an image."""
+    of = conv.correlation
+    boxes, padded = tiling.parts_of_image, tiling.channel_tiles * tiling.channels
+    strides = (boxes * of.groups * padded, padded, 1, of.groups * padded)
+    parts = {each.name: Operand(f"{each.name}_parts", "float32", strides) for each in reductions}
+    totals = []
+    for each in reductions:
+        part, largest = parts[each.name].leaf, maximum_of(each, reductions)
+        expr = corrected(part, parts[largest.name].leaf, largest.leaf) if largest else part
+        totals.append(Reduction(each.name, each.kind, expr))
+
+    def laid(strides: Sequence[int]) -> tuple[int, ...]:
+        return (strides[0], strides[1] * of.out_channels, strides[1])
+
+    operands = [*parts.values(), *(replace(each, strides=(*laid(each.strides), 0)) for each in rows)]
+    made = tuple(replace(each, strides=laid(each.strides)) for each in results)
+    shape = (of.batch, of.groups, of.out_channels, boxes)
+    return trimmed(Program(name, shape, 3, tuple(operands), tuple(totals), made))
 
 
 def _readied(program: Program) -> tuple[Program, tuple[str, ...]]:

@@ -24,7 +24,8 @@ class Leaving:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
         self.channels = frame.conv.correlation.out_channels
-        self.sums_of = {each.name: value(f"{each.name}_total") for each in frame.scene.sums}
+        added = [*(each.name for each in frame.scene.sums), *(each.name for each in frame.conv.reductions)]
+        self.sums_of = {name: value(f"{name}_total") for name in added}
         if self.sums_of:
             self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
             k.add(ir.Declare(self.own))
@@ -47,17 +48,37 @@ class Leaving:
                     self._channel(item, plane, c, (j, e), ())
 
     def _added_up(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition) -> None:
-        """Of sums over batch and space what a warp has of a plane: eight lanes have the same channel."""
+        """Of sums what a warp has of a plane: eight lanes have the same channel."""
         k, (j, e) = self.k, at
         k.add(*(ir.Declare((each.of,), "sum") for each in self.sums_of.values()))
         self._channel(item, plane, c, at, tests)
         for number, own in enumerate(self.sums_of.values()):
             k.add(ir.Reduce("sum", own.of, "columns", (LANES,)))
             with k.when((Compare("<", self.lane, LANES),)):
-                place = j * 8 + self.lane * 2 + e + number * self.streams.channels
-                kept, before = ir.InShared(self.own, (place,)), value("before")
+                kept, before = self._kept(j, e, number), value("before")
                 k.add(ir.Declare((before.of,)), ir.Load(before, kept))
                 k.add(ir.Accumulate("sum", before, own), ir.Store(before, kept))
+
+    def _kept(self, j: Index, e: Index, number: int) -> ir.InShared:
+        """Where a lane keeps a channel's sum of that number."""
+        return ir.InShared(self.own, (j * 8 + self.lane * 2 + e + number * self.streams.channels,))
+
+    def end_item(self, item: Item) -> None:
+        """Of sums over space a warp writes what it has of the item, by the lanes that added it up, and begins anew."""
+        k, streams, frame = self.k, self.streams, self.frame
+        if not frame.row_parts:
+            return
+        part = (item.number * (GROUPS * WARPS) + self.warp) * (streams.channel_tiles * streams.channels)
+        first = part + frame.first_channel + self.lane * 2
+        with (
+            k.when((Compare("<", self.lane, LANES),)),
+            k.rounds("j", Number(streams.channels // 8), unrolled=False) as j,
+            k.unrolled("e", TWO) as e,
+        ):
+            for number, parts in enumerate(frame.row_parts, len(frame.part_tensors)):
+                kept, total, none = self._kept(j, e, number), value("total"), value("none")
+                k.add(ir.Load(total, kept, declares=True), ir.Store(total, ir.Global(parts, first + j * 8 + e)))
+                k.add(ir.Declare((none.of,), "sum"), ir.Store(none, kept))
 
     def _plane(self, item: Item, t: Index) -> Index | None:
         if not self.streams.is_walked:

@@ -29,6 +29,7 @@ class Consuming:
         with frame.items(k) as item:
             number = Variable("t", "int")
             planes = k.named("planes", item.planes)
+            self.leaving.begin_item()
             before, products, behind = list[ir.Node](), list[ir.Node](), list[ir.Node]()
             with k.apart(before):
                 start = k.let(f"box_{frame.dims[0]}", item.starts[0] + number, "int") if len(frame.dims) == 3 else None
@@ -40,6 +41,7 @@ class Consuming:
             with k.apart(behind):
                 self.leaving.leave(placed, self.sums)
             k.add(ir.Slide(frame.ring, number, planes, tuple(before), tuple(products), tuple(behind)))
+            self.leaving.end_item(item)
         self.leaving.end()
 
     def _hold(self) -> None:

@@ -63,7 +63,7 @@ class Chain:
     """What of a chain the division asks for."""
 
     sums: int = 0
-    """Of each channel, over the outputs."""
+    """Of each channel, over the outputs of all images or of each."""
     loads: int = 0
     """Other tensors of the output's size that it reads."""
     by_rows: bool = False
@@ -206,6 +206,11 @@ class Walks(Tiling):
     @property
     def items(self) -> int:
         return self.of.batch * math.prod(self.places)
+
+    @property
+    def parts_of_image(self) -> int:
+        """Of a sum over space: each warpgroup's of each item, of whose planes it may have none."""
+        return math.prod(self.places) * self.groups
 
     # shared memory, in units of 16 bytes
 
