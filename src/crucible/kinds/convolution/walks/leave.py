@@ -68,12 +68,14 @@ class Leaving:
         raise NotImplementedError
 
     def end_item(self, item: Item) -> None:
-        """Behind its last plane: each warpgroup has its own part of those too, zeros where it had no plane."""
+        """Behind its last plane: each warpgroup has its own part of those too, zeros where it had none of several."""
         raise NotImplementedError
 
     def item_parts(self, item: Item) -> Index:
         """Where those of a warpgroup begin."""
-        return (item.number * self.walks.groups + self.team) * (self.walks.channel_tiles * ROWS)
+        of_item = self.walks.parts_of_item
+        part = item.number if of_item == 1 else item.number * of_item + self.team
+        return part * (self.walks.channel_tiles * ROWS)
 
     def ask(self, item: Item) -> None:
         """What is on its way beside a plane's products."""

@@ -241,8 +241,8 @@ class Streams(Tiling):
 
     @property
     def parts_of_image(self) -> int:
-        """Of a sum over space: what each warp that multiplies has of each item."""
-        return math.prod(self.places) * GROUPS * WARPS
+        """Of a sum over space: what each warpgroup that multiplies has of each item."""
+        return math.prod(self.places) * GROUPS
 
     # shared memory, in units of 16 bytes
 

@@ -209,8 +209,13 @@ class Walks(Tiling):
 
     @property
     def parts_of_image(self) -> int:
-        """Of a sum over space: each warpgroup's of each item, of whose planes it may have none."""
-        return math.prod(self.places) * self.groups
+        """Of a sum over space: what warpgroups have of each item."""
+        return math.prod(self.places) * self.parts_of_item
+
+    @property
+    def parts_of_item(self) -> int:
+        """Of one plane the part is that of the warpgroup whose turn it is; of several each has one, be it of none."""
+        return self.groups if len(self.box) == 3 and self.walk > 1 else 1
 
     # shared memory, in units of 16 bytes
 
