@@ -22,7 +22,7 @@ from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.weight_division import best_divisions
 from crucible.write.expression import Expr, parameter, tensor
 from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Result, contiguous
+from crucible.write.program import Operand, Reduction, Result, contiguous
 
 Tensors = dict[str, torch.Tensor]
 DTYPES = {
@@ -80,6 +80,29 @@ class Case:
 
     def lowered(self) -> Lowered:
         return lower_convolution(self.fused, self.divided, gpu=TWO)
+
+
+@dataclass(frozen=True)
+class Beside(Case):
+    """With sums over an image's space beside its result, as norms take them of it: around a number of the channel."""
+
+    @property
+    def fused(self) -> Convolution:
+        conv, shift = super().fused, parameter("shift", self.dtype)
+        own = Operand("shift", self.dtype, channel_strides(self.correlation), shared=True)
+        reductions = (Reduction("off", "sum", LEAF - shift), Reduction("square", "sum", (LEAF - shift).square()))
+        return replace(conv, operands=(*conv.operands, own), reductions=reductions)
+
+
+def beside(case: Case) -> Beside:
+    return Beside(**case.__dict__)
+
+
+def row_sums(case: Case, parts: Any) -> Any:
+    """Of what `<reduction>_parts` hold, as [image][channel]."""
+    of, way = case.correlation, case.divided
+    each = parts.reshape(of.batch, way.parts_of_image, way.channel_tiles * way.channels)
+    return each.sum(1)[:, : of.out_channels]
 
 
 FRONTS: dict[str, tuple[Expr | None, Callable[[torch.Tensor], torch.Tensor]]] = {
@@ -248,7 +271,7 @@ def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulated,
     """Kernels of all cases in so many extensions, which `load` loads as `load_inline` does."""
     lowered = {case.name: case.lowered() for case in cases}
     assert len(lowered) == len(cases), "two cases have one name"
-    names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream")
+    names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream", "shift")
     types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
     run = loaded("convolutions", list(lowered.values()), types, load, builds)
     first, number = {}, 0
@@ -271,6 +294,7 @@ def operands(case: Case, seed: int = 0) -> Tensors:
         "bias": drawn(of.out_shape[1]),
         "other": drawn(*of.out_shape),
         "upstream": drawn(*of.out_shape),
+        "shift": drawn(of.out_shape[1]),
     }
 
 
@@ -362,4 +386,20 @@ def sums_are_right(built: Built, case: Case) -> str:
         error = ((parts - sign * right).abs() / (size + right.abs())).max().item()
         if not error < 2e-6:
             return f"{case.name}: error {error:.2g} of what is added up, in {each.name}"
+    return ""
+
+
+def row_sums_are_right(built: Built, case: Beside) -> str:
+    """Runs a case whose product is added up over space beside its result; words where a sum is wrong."""
+    known = operands(case)
+    found = built(case, known)
+    x, weight = (rounded(known[name], case).double() for name in ("x", "weight"))
+    size = case.torchs(x.abs(), weight.abs())
+    off = case.torchs(x, weight) - known["shift"].double().reshape(-1, *[1] * (size.dim() - 2))
+    size = size + known["shift"].double().abs().reshape(-1, *[1] * (size.dim() - 2))
+    for name, right, beside in (("off", off, size), ("square", off**2, size**2)):
+        parts = row_sums(case, found[f"{name}_parts"].double())
+        error = ((parts - right.flatten(2).sum(2)).abs() / beside.flatten(2).sum(2)).max().item()
+        if not error < 2e-6:
+            return f"{case.name}: error {error:.2g} of what is added up, in {name}"
     return ""

@@ -16,7 +16,7 @@ from conv_harness import TWO, Case, backward, forward, transposed
 from kernel_mutants import changed
 from pooled_harness import spread_out
 from test_packing_meaning import packing
-from test_walk_meaning import error, held, moved
+from test_walk_meaning import error, held, misplaced, moved
 from test_warpgroup_streams import Spreading
 
 from crucible.kernel import nodes as ir
@@ -86,6 +86,38 @@ def test_any_division_of_any_shape_means_its_convolution(seed: int) -> None:
     kernel = streaming(case)
     assert verify(kernel) == ()
     assert error(case, kernel) < NEAR
+
+
+# sums over an image's space, beside a result
+
+BESIDE = {case.name: case for case in test_warpgroup_streams.BESIDE}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_added_up_beside_a_result_is_of_each_image(name: str) -> None:
+    kernel = streaming(BESIDE[name])
+    assert verify(kernel) == ()
+    assert error(BESIDE[name], kernel) < NEAR
+
+
+@pytest.mark.parametrize("word", ["another image", "not all"])
+def test_parts_of_items_are_where_they_are_read(word: str) -> None:
+    case = BESIDE["streamed_beside_once"]
+    wrong = changed(streaming(case), ir.Store, lambda node: misplaced(case, node, word), -1)
+    assert not error(case, wrong) < NEAR
+
+
+def test_sums_begin_anew_with_an_item() -> None:
+    """When all of a warpgroup have added up, and before any goes on."""
+    case = BESIDE["streamed_beside_each"]
+    kept = changed(
+        streaming(case), ir.Store, lambda node: ir.Note("kept") if node.value.of.name == "none" else node, -1
+    )
+    assert not error(case, kept) < NEAR
+    for which in (0, 1):
+        early = changed(streaming(case), ir.Sync, lambda node: ir.Note("left out"), which)
+        with pytest.raises(Raced, match="two threads touch what is one's alone"):
+            error(case, early)
 
 
 # windows

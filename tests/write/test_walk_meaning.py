@@ -13,7 +13,7 @@ import pytest
 import test_warpgroups
 import test_warpgroups_exact
 import torch
-from conv_harness import TWO, Case
+from conv_harness import TWO, Case, row_sums
 from kernel_mutants import changed
 from test_packing_meaning import packing
 
@@ -22,6 +22,7 @@ from crucible.kernel.index import ZERO, Number
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.walks.lower import build_walks
+from crucible.kinds.convolution.walks.runs import InRuns
 from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.evaluate import evaluate
@@ -73,6 +74,10 @@ def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> flo
         else:
             made = torch.as_strided(torch.from_numpy(found[result.name]), wanted.shape, result.strides).numpy()
         errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
+    for reduction in conv.reductions:
+        wanted = np.asarray(evaluate(reduction.expr, values)).reshape(*of.out_shape[:2], -1).sum(2)
+        made = row_sums(case, found[f"{reduction.name}_parts"])
+        errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
     return max(errors) if np.isfinite(errors).all() else np.inf
 
 
@@ -117,6 +122,56 @@ def test_rows_may_lie_anyhow(name: str) -> None:
     (made,) = build_walks(conv, case.divided, TWO).kernels
     assert verify(made) == ()
     assert error(case, made, conv) < NEAR
+
+
+# sums over an image's space, beside a result
+
+BESIDE = {case.name: case for case in test_warpgroups.BESIDE}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_added_up_beside_a_result_is_of_each_image(name: str) -> None:
+    kernel = walking(BESIDE[name])
+    assert verify(kernel) == ()
+    assert error(BESIDE[name], kernel) < NEAR
+
+
+@pytest.mark.parametrize("name", ["beside_planes", "beside_rows"])
+@pytest.mark.parametrize("word", ["another image", "not all"])
+def test_parts_of_items_are_where_they_are_read(name: str, word: str) -> None:
+    """All of them: one that nobody writes holds anything."""
+    case = BESIDE[name]
+    wrong = changed(walking(case), ir.Store, lambda node: misplaced(case, node, word), -1)
+    assert not error(case, wrong) < NEAR
+
+
+def misplaced(case: Case, node: ir.Store, word: str) -> ir.Node:
+    """A part of a sum in the place of one of another image, or of the first warpgroup's of two."""
+    to, way = node.to, case.divided
+    if not isinstance(to, ir.Global) or getattr(to.tensor, "name", "") != "off_parts":
+        return node
+    row = way.channel_tiles * way.channels
+    if word == "not all":
+        return replace(node, to=replace(to, at=to.at // (2 * row) * (2 * row) + to.at % row))
+    last = (way.of.batch * way.parts_of_image - 1) * row
+    return replace(node, to=replace(to, at=Number(last) - to.at // row * row + to.at % row))
+
+
+def of_totals(node: ir.Store) -> ir.Node:
+    """They stay as they are, where they are set back."""
+    is_back = isinstance(node.value, ir.Element) and node.value.of.name == "none"
+    return ir.Note("left out") if is_back else node
+
+
+def test_sums_begin_anew_with_an_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In registers as in a warp's shared memory."""
+    case = BESIDE["beside_rows"]
+    kept = changed(walking(case), ir.Store, of_totals, -1)
+    assert not error(case, kept) < NEAR
+    begin, begin_item = InRuns.begin, InRuns.begin_item
+    monkeypatch.setattr(InRuns, "begin", lambda self: (begin(self), begin_item(self)))
+    monkeypatch.setattr(InRuns, "begin_item", lambda self: None)
+    assert not error(BESIDE["beside_planes"], walking(BESIDE["beside_planes"])) < NEAR
 
 
 def moved(node: ir.Product) -> ir.Node:

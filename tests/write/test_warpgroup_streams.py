@@ -14,13 +14,16 @@ from conv_harness import (
     DTYPES,
     NEAR,
     TWO,
+    Beside,
     Built,
     Case,
     backward,
+    beside,
     build,
     forward,
     is_right,
     operands,
+    row_sums_are_right,
     sums_are_right,
     transposed,
     wanted,
@@ -97,6 +100,20 @@ CASES = [
     of_layer("five_taps", (2, 12, 70), 8, (5,)),
     of_layer("summed", (2, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
 ]  # fmt: skip
+
+BESIDE = [
+    beside(case)
+    for case in (
+        of_layer("beside_summed", (3, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
+        of_layer("beside_once", (2, 16, 6, 8, 14), 16, (3, 3, 3), chain="shifted", once=True, box=(1, 8, 16), walk=4,
+                 slots=3),
+        of_layer("beside_each", (2, 8, 6, 12, 20), 32, (2, 1, 2), of={"dilation": 2}, once=False, box=(1, 8, 16),
+                 walk=4),
+        of_layer("beside_wide", (2, 16, 9, 9), 128, (3, 3), box=(16, 8), channels=128, slots=2),
+        of_layer("beside_halves", (2, 40, 9, 19), 72, (3, 3), "float16", of={"stride": 2, "padding": 1}, box=(8, 16)),
+    )
+]  # fmt: skip
+"""Boxes that do not divide outputs, of one plane or several, channels fewer than a tile's."""
 
 
 @dataclass(frozen=True)
@@ -209,11 +226,12 @@ def way_of(number: int) -> Callable[[Tiling], Tiling]:
 
 CASES += drawn_cases()
 TRIED = some(CASES, 6, lambda case: case.name == "streamed_summed")
+BESIDE_HERE = some(BESIDE, 8, lambda case: case.name == "streamed_beside_once")
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(TRIED)
+    return build([*TRIED, *BESIDE_HERE])
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -234,6 +252,12 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 @pytest.mark.usefixtures("no_faults")
 def test_channel_sums_are_those_of_the_output(built: Built) -> None:
     assert sums_are_right(built, next(case for case in TRIED if case.name == "streamed_summed")) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", BESIDE_HERE, ids=lambda case: case.name)
+def test_images_have_sums_of_their_own_beside_a_result(built: Built, case: Beside) -> None:
+    assert row_sums_are_right(built, case) == ""
 
 
 @pytest.mark.usefixtures("no_faults")

@@ -13,12 +13,15 @@ from conv_harness import (
     DTYPES,
     SUMS,
     TWO,
+    Beside,
     Built,
     Case,
+    beside,
     build,
     forward,
     is_right,
     operands,
+    row_sums_are_right,
     sums_are_right,
     transposed,
 )
@@ -27,13 +30,17 @@ from launcher import Run, loaded
 from crucible import emulator
 from crucible.emission.extension import flags
 from crucible.emission.host import Host
+from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.kinds.convolution.reducing import added_up
 from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.tiling import Tiling
+from crucible.write.convolution.warpgroup.stream_choice import stream_division
 from crucible.write.convolution.warpgroup.walk_choice import division
 from crucible.write.convolution.warpgroup.walks import Walks, walk
 from crucible.write.kernel import Lowered
+from crucible.write.program import Operand, Result, contiguous
 from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
@@ -100,7 +107,25 @@ CASES = [
     transposed("at_stride_1", (2, 8, 9, 9), 16, (2, 2), padding=1, tiling=walks()),
 ]
 
-
+BESIDE = [
+    beside(case)
+    for case in (
+        forward("beside_sums", (3, 8, 6, 9), 70, (3, 2), chain="sums", tiling=walks()),
+        forward("beside_planes", (3, 8, 8, 5, 9), 64, (2, 2, 2), chain="shifted",
+                tiling=walks(box=(1, 3, 8), walk=4, slots=3)),
+        forward("beside_idle", (2, 8, 4, 4, 8), 128, (2, 1, 1),
+                tiling=walks(box=(1, 3, 8), walk=2, groups=3, slots=5)),
+        forward("beside_brought", (3, 8, 5, 6, 10), 64, (2, 2, 3), chain="summed",
+                tiling=walks(box=(1, 2, 8), walk=3, slots=3)),
+        forward("beside_eights", (3, 8, 9, 20), 32, (3, 3), padding=1, tiling=walks(box=(2, 20))),
+        forward("beside_fours", (3, 8, 9, 20), 13, (3, 3), padding=1, chain="shifted", tiling=walks(box=(2, 20))),
+        forward("beside_halves", (2, 16, 5, 4, 8), 70, (2, 1, 3), padding=1, dtype="float16",
+                tiling=walks(box=(1, 3, 8))),
+        forward("beside_rows", (3, 8, 6, 7, 9), 24, (2, 2, 1), chain="shifted", tiling=walks(box=(1, 3, 9), walk=4)),
+        forward("beside_row_sums", (2, 8, 9, 12), 40, (2, 2), chain="summed", tiling=walks(box=(3, 11))),
+    )
+]  # fmt: skip
+"""Boxes that do not divide outputs, of one plane or several, run by run and by rows, channels fewer than a tile's."""
 BROUGHT = (
     "brought",
     "brought_two",
@@ -112,12 +137,13 @@ BROUGHT = (
 )
 LEAVE_IN_RUNS = ("bulk", "one_stages", "bulk_halves", "bulk_bfloats", "three_teams", "at_stride_1", "sums", *BROUGHT)
 TRIED = some(CASES, 6, lambda case: case.name == "bulk")
+BESIDE_HERE = some(BESIDE, 8, lambda case: case.name in ("beside_planes", "beside_rows"))
 SUMMED = [case for case in TRIED if case.chain in SUMS]
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build(TRIED)
+    return build([*TRIED, *BESIDE_HERE])
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -140,6 +166,50 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 @pytest.mark.parametrize("case", SUMMED, ids=lambda case: case.name)
 def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
     assert sums_are_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", BESIDE_HERE, ids=lambda case: case.name)
+def test_images_have_sums_of_their_own_beside_a_result(built: Built, case: Beside) -> None:
+    assert row_sums_are_right(built, case) == ""
+    assert is_right(built, case) == ""
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=lambda case: case.name)
+def test_parts_of_items_are_put_together_as_they_are_laid(case: Beside) -> None:
+    """The program over them reads every part of the buffer, and of channels those that there are."""
+    conv, of, way = case.fused, case.correlation, case.divided
+    rows = (Result("mean", "float32", contiguous(of.out_shape[:2]), conv.reductions[0].leaf * 0.5),)
+    program = added_up("totals", conv, way, conv.reductions, rows, ())
+    assert program.shape == (of.batch, 1, of.out_channels, way.parts_of_image)
+    (strides,) = {each.strides for each in program.operands}
+    sizes = {each.elements for each in case.lowered().buffers if each.name in ("off_parts", "square_parts")}
+    last = sum((n - 1) * stride for n, stride in zip(program.shape, strides, strict=True))
+    assert sizes == {of.batch * strides[0]} and last < of.batch * strides[0]
+
+
+def test_other_reductions_are_refused() -> None:
+    """Maxima, what reads another reduction or a tensor, several results or none: by whoever divides, and if a division
+    is given."""
+    case = next(case for case in BESIDE if case.name == "beside_planes")
+    conv, (off, square) = case.fused, case.fused.reductions
+    assert division(conv, H200) and stream_division(conv, H200)
+    whole = Operand("other", "float32", contiguous(case.correlation.out_shape))
+    of_image = Operand("other", "float32", (64, 1, 0, 0, 0), shared=True)
+    others = [
+        replace(conv, reductions=(replace(off, kind="max"),)),
+        replace(conv, reductions=(off, replace(square, expr=square.expr - off.leaf))),
+        replace(conv, results=(*conv.results, replace(conv.results[0], name="again"))),
+        replace(conv, results=()),
+        *(
+            replace(conv, operands=(*conv.operands, each), reductions=(replace(off, expr=off.expr * each.leaf),))
+            for each in (whole, of_image)
+        ),
+    ]
+    for other in others:
+        assert division(other, H200) is None and stream_division(other, H200) is None
+        with pytest.raises(MisuseError, match="beside one result"):
+            lower_convolution(other, case.divided, TWO)
 
 
 # what cannot be left out

@@ -105,6 +105,11 @@ def is_of_row(operand: Operand) -> bool:
     return not any(operand.strides[2:])
 
 
+def is_of_channel(operand: Operand) -> bool:
+    """Whether all outputs of a channel read one element of an operand, in all images."""
+    return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)
+
+
 def arithmetic(dtype: str, *, exact: bool) -> str:
     """How tensors of a dtype are multiplied: a key of `pieces.WORDS`."""
     return {"float16": "fp16", "bfloat16": "bf16"}.get(dtype, "fp32" if exact else "tf32")

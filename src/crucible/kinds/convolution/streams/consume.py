@@ -30,8 +30,10 @@ class Consuming:
         self.first_tile = k.let("first_tile", self.team * self.streams.tiles, "int")
         self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
         k.add(ir.Declare((self.sums,), "sum"))
-        with frame.items(k) as item, k.rounds("t", item.planes + more, unrolled=False) as t:
-            self._plane(item, t)
+        with frame.items(k) as item:
+            with k.rounds("t", item.planes + more, unrolled=False) as t:
+                self._plane(item, t)
+            self.leaving.end_item(item)
 
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""

@@ -26,6 +26,7 @@ from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 class Item:
     """A box of positions, or such boxes of several planes."""
 
+    number: Index
     image: Index
     starts: tuple[Index, ...]
     """Where its box begins along each dim; of three the first plane."""
@@ -70,11 +71,14 @@ class Frame:
         self.part_tensors = tuple(
             ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.scene.partials
         )
+        self.row_parts = tuple(
+            ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.scene.row_parts
+        )
         words = GROUPS * WARPS * streams.total_words
         self.totals = ir.Shared(
             "totals", "float32", (Number(words),), "of each warp", at_launch=True, is_last=True, by_one=True
         )
-        """Of sums over batch and space: [warp][sum][channel]"""
+        """Of sums over batch and space, and then of those over an item's: [warp][sum][channel]"""
         self.first_item: Index = ZERO
         self.part: Index = ZERO
         self.first_channel: Index = ZERO
@@ -95,7 +99,8 @@ class Frame:
             self.packed,
             *(each.tensor for each in self.operands.values()),
         )
-        return (*read, *(each.tensor for each in self.results.values()), *self.part_tensors)
+        written = (*(each.tensor for each in self.results.values()), *self.part_tensors, *self.row_parts)
+        return (*read, *written)
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -106,7 +111,7 @@ class Frame:
         """Which channels are a block's."""
         self.part = k.named("part", Place("block", self.blocks) % self.scene.parts)
         self.first_channel = k.named("first_channel", self.part * self.streams.channels)
-        if self.part_tensors:
+        if self.part_tensors or self.row_parts:
             zero, thread = ir.Element(ir.Fragment("zero", "float32")), Place("thread", self.streams.threads)
             k.add(ir.Declare(self.totals))
             with k.loop("p", thread, self.totals.shape[0], Number(self.streams.threads), "int") as p:
@@ -157,7 +162,7 @@ class Frame:
         if not isinstance(planes, Number):
             lets.append(ir.Let(Variable("planes", "int"), planes))
             planes = lets[-1].variable
-        return Item(placed[0], tuple(placed[1:]), planes, tuple(lets))
+        return Item(number, placed[0], tuple(placed[1:]), planes, tuple(lets))
 
     def _planes_of(self, first: Index) -> Index:
         streams = self.streams

@@ -11,7 +11,7 @@ from crucible.kinds.convolution.vectors import Laid, Values, chained, value
 from crucible.kinds.indices import total
 from crucible.write.convolution.fused import is_of_row
 from crucible.write.convolution.warpgroup.streams import GROUPS
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
 
 TWO = Number(2)
 LANES = Size("lanes", 4, "that have the channels of a position", counts=True)
@@ -24,7 +24,8 @@ class Leaving:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
         self.channels = frame.conv.correlation.out_channels
-        self.sums_of = {each.name: value(f"{each.name}_total") for each in frame.scene.sums}
+        added = [*(each.name for each in frame.scene.sums), *(each.name for each in frame.conv.reductions)]
+        self.sums_of = {name: value(f"{name}_total") for name in added}
         if self.sums_of:
             self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
             k.add(ir.Declare(self.own))
@@ -47,7 +48,7 @@ class Leaving:
                     self._channel(item, plane, c, (j, e), ())
 
     def _added_up(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition) -> None:
-        """Of sums over batch and space what a warp has of a plane: eight lanes have the same channel."""
+        """Of sums what a warp has of a plane: eight lanes have the same channel."""
         k, (j, e) = self.k, at
         k.add(*(ir.Declare((each.of,), "sum") for each in self.sums_of.values()))
         self._channel(item, plane, c, at, tests)
@@ -58,6 +59,25 @@ class Leaving:
                 kept, before = ir.InShared(self.own, (place,)), value("before")
                 k.add(ir.Declare((before.of,)), ir.Load(before, kept))
                 k.add(ir.Accumulate("sum", before, own), ir.Store(before, kept))
+
+    def end_item(self, item: Item) -> None:
+        """Of sums over space a warpgroup writes what its warps have of the item, which begin anew: a part of each warp
+        would be four times as much to write and to read again."""
+        k, streams, frame = self.k, self.streams, self.frame
+        if not frame.row_parts:
+            return
+        part = (item.number * GROUPS + self.team) * (streams.channel_tiles * streams.channels)
+        k.add(ir.Sync(of="team"))
+        p = k.let("p", Place("thread", streams.threads) % THREADS, "int")
+        own, none = p + self.team * (WARPS * streams.total_words), value("none")
+        with k.when((Compare("<", p, Number(streams.channels)),)):
+            k.add(ir.Declare((none.of,), "sum"))
+            for number, parts in enumerate(frame.row_parts, len(frame.part_tensors)):
+                kept = kept_by(frame, own, number, WARPS)
+                whole = put_together(k, kept)
+                k.add(ir.Store(whole, ir.Global(parts, part + frame.first_channel + p)))
+                k.add(*(ir.Store(none, each) for each in kept))
+        k.add(ir.Sync(of="team"))
 
     def _plane(self, item: Item, t: Index) -> Index | None:
         if not self.streams.is_walked:
@@ -135,11 +155,22 @@ def add_up(frame: Frame, k: Builder) -> None:
     p = k.let("p", Place("thread", frame.streams.threads), "int")
     with k.when((Compare("<", p, Number(channels)),)):
         for number, of_blocks in enumerate(frame.part_tensors):
-            each = ir.Fragment("each", "float32", (Number(warps),))
-            whole, *rest = (ir.Element(each, (Number(warp),)) for warp in range(warps))
-            k.add(ir.Declare((each,)))
-            for warp, own in enumerate((whole, *rest)):
-                place = p + (warp * frame.streams.total_words + number * channels)
-                k.add(ir.Load(own, ir.InShared(frame.totals, (place,))))
-            k.add(*(ir.Accumulate("sum", whole, own) for own in rest))
+            whole = put_together(k, kept_by(frame, p, number, warps))
             k.add(ir.Store(whole, ir.Global(of_blocks, block * channels + p)))
+
+
+def kept_by(frame: Frame, first: Index, number: int, warps: int) -> list[ir.InShared]:
+    """Where so many warps keep their sum of that number of a channel: in the first one's sums it has that place."""
+    streams = frame.streams
+    places = (first + (warp * streams.total_words + number * streams.channels) for warp in range(warps))
+    return [ir.InShared(frame.totals, (place,)) for place in places]
+
+
+def put_together(k: Builder, kept: list[ir.InShared]) -> ir.Element:
+    """What they have, in one order on every run."""
+    each = ir.Fragment("each", "float32", (Number(len(kept)),))
+    whole, *rest = (ir.Element(each, (Number(warp),)) for warp in range(len(kept)))
+    k.add(ir.Declare((each,)))
+    k.add(*(ir.Load(into, own) for into, own in zip((whole, *rest), kept, strict=True)))
+    k.add(*(ir.Accumulate("sum", whole, own) for own in rest))
+    return whole

@@ -19,6 +19,8 @@ from crucible.kinds.convolution.streams.produce import Producing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS as WAYS
+from crucible.write.convolution.row_parts import check_adds_up_beside
+from crucible.write.convolution.warpgroup.stream_choice import moved_by
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS
 from crucible.write.convolution.windows import SPREAD
@@ -26,20 +28,22 @@ from crucible.write.convolution.windows import SPREAD
 
 def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
     """The kernel; the chain is taken as it is. Raises MisuseError where its sums do not fit beside the slots,
-    or boxes begin inside of windows."""
+    boxes begin inside of windows, or reductions are not added up beside a result."""
     frame = Frame(conv, _fitted(conv, streams, gpu), gpu)
     told = tuple(_about(frame))
-    return Built((_kernel(frame, told),), (frame.scene.packed, *frame.scene.partials), told)
+    scene = frame.scene
+    return Built((_kernel(frame, told),), (scene.packed, *scene.partials, *scene.row_parts), told)
 
 
 def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
     """With the sums of its chain."""
+    check_adds_up_beside(conv)
     if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
         raise MisuseError(
             f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
             f" ({streams.spread}): give it boxes of whole windows"
         )
-    streams, most = replace(streams, sums=sum(each.sums for each in conv.results)), gpu.shared_memory_per_block_bytes
+    streams, most = replace(streams, sums=moved_by(conv).sums), gpu.shared_memory_per_block_bytes
     if streams.shared_bytes > most:
         raise MisuseError(
             f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"

@@ -23,24 +23,38 @@ class Consuming:
         self.sums = ir.Fragment("sums", "float32", (Number(self.walks.columns_of_b // 2),))
 
     def consume(self) -> None:
-        k, frame = self.k, self.frame
+        k = self.k
         self.leaving.begin()
         self._hold()
-        with frame.items(k) as item:
-            number = Variable("t", "int")
-            planes = k.named("planes", item.planes)
-            before, products, behind = list[ir.Node](), list[ir.Node](), list[ir.Node]()
-            with k.apart(before):
-                start = k.let(f"box_{frame.dims[0]}", item.starts[0] + number, "int") if len(frame.dims) == 3 else None
-                placed = Item(item.number, item.image, (start, *item.starts[1:]), planes) if start else item
-                self.leaving.ask(placed)
-                k.add(ir.Declare((self.sums,)))
-            with k.apart(products), k.products(self.sums):
-                self._products()
-            with k.apart(behind):
-                self.leaving.leave(placed, self.sums)
-            k.add(ir.Slide(frame.ring, number, planes, tuple(before), tuple(products), tuple(behind)))
+        with self.frame.items(k) as item:
+            if self.walks.parts_of_item == 1:
+                self._planes(item, is_alone=True)
+            else:
+                self.leaving.begin_item()
+                self._planes(item)
+                self.leaving.end_item(item)
         self.leaving.end()
+
+    def _planes(self, item: Item, *, is_alone: bool = False) -> None:
+        """Of an item. Where it is one plane, what is the item's is the warpgroup's whose turn that is."""
+        k, frame = self.k, self.frame
+        number = Variable("t", "int")
+        planes = k.named("planes", item.planes)
+        before, products, behind = list[ir.Node](), list[ir.Node](), list[ir.Node]()
+        with k.apart(before):
+            start = k.let(f"box_{frame.dims[0]}", item.starts[0] + number, "int") if len(frame.dims) == 3 else None
+            placed = Item(item.number, item.image, (start, *item.starts[1:]), planes) if start else item
+            self.leaving.ask(placed)
+            k.add(ir.Declare((self.sums,)))
+        with k.apart(products), k.products(self.sums):
+            self._products()
+        with k.apart(behind):
+            if is_alone:
+                self.leaving.begin_item()
+            self.leaving.leave(placed, self.sums)
+            if is_alone:
+                self.leaving.end_item(item)
+        k.add(ir.Slide(frame.ring, number, planes, tuple(before), tuple(products), tuple(behind)))
 
     def _hold(self) -> None:
         """Lower words of the last taps: what a lane has of the rows of an instruction."""

@@ -54,6 +54,7 @@ class Frame:
         self.results = {each.name: self._laid(each) for each in self.scene.elementwise}
         self.parts = self._parts()
         self.part_tensors = tuple(ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.parts)
+        """Of sums over all images, and then of those of an image."""
         self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
         """Of what tensor cores multiply."""
         units = (Number(walks.weight_units), Number(self.unit))
@@ -65,9 +66,10 @@ class Frame:
         return laid(tensor, self.conv.made_shape, self.dims)
 
     def _parts(self) -> tuple[Buffer, ...]:
-        """Of sums: [a warpgroup of a block][channels], those that fill the last tile included."""
+        """Of sums: [a warpgroup of a block][channels], those that fill the last tile included. And of reductions."""
         elements = self.scene.blocks_a_part * self.walks.groups * self.walks.padded_channels
-        return tuple(Buffer(f"{each.name}_parts", "float32", elements) for each in self.scene.sums)
+        sums = (Buffer(f"{each.name}_parts", "float32", elements) for each in self.scene.sums)
+        return (*sums, *self.scene.row_parts)
 
     def _planes(self) -> ir.Shared:
         walks = self.walks

@@ -13,7 +13,7 @@ from crucible.kinds.convolution.vectors import Laid
 from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.indices import total
 from crucible.write.convolution.rows import Rows
-from crucible.write.convolution.warpgroup.walks import SLAB
+from crucible.write.convolution.warpgroup.walks import ROWS, SLAB
 
 SLABS = Number(2)
 """Channels of a thread's products: one, and that + 8."""
@@ -50,12 +50,32 @@ class Leaving:
         """The channel of a lane's first products, from there; which of its eights it has."""
         self.lanes = replace(self.lanes, value=lanes)
         team = Place("block", frame.blocks) // frame.scene.parts * self.walks.groups + warp // 4
-        self.own_parts = team * self.walks.padded_channels
-        """Where those of a warpgroup begin."""
+        self.own_parts, self.team = team * self.walks.padded_channels, warp // 4
+        """Where those of a warpgroup begin; which one of a block it is."""
+        names = [each.name for each in frame.scene.sums]
+        self.sum_parts = dict(zip(names, frame.part_tensors, strict=False))
+        self.row_parts = dict(
+            zip([each.name for each in frame.conv.reductions], frame.part_tensors[len(names) :], strict=True)
+        )
+        """The tensors that hold parts of sums over all images, and of those over an image's space."""
 
     def begin(self) -> None:
         """What a thread knows of its channels."""
         raise NotImplementedError
+
+    def begin_item(self) -> None:
+        """Sums over an image's space begin."""
+        raise NotImplementedError
+
+    def end_item(self, item: Item) -> None:
+        """Behind its last plane: each warpgroup has its own part of those too, zeros where it had none of several."""
+        raise NotImplementedError
+
+    def item_parts(self, item: Item) -> Index:
+        """Where those of a warpgroup begin."""
+        of_item = self.walks.parts_of_item
+        part = item.number if of_item == 1 else item.number * of_item + self.team
+        return part * (self.walks.channel_tiles * ROWS)
 
     def ask(self, item: Item) -> None:
         """What is on its way beside a plane's products."""

@@ -16,6 +16,7 @@ from crucible.kinds.convolution.walks.frame import WORDS, Frame
 from crucible.kinds.convolution.walks.produce import Producing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.pieces import WORDS as WAYS
+from crucible.write.convolution.row_parts import check_adds_up_beside
 from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.walk_choice import chain_of
 from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, Walks
@@ -23,14 +24,16 @@ from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, 
 
 def build_walks(conv: Convolution, walks: Walks, gpu: Gpu) -> Built:
     """The kernel that multiplies, and the buffer of its weight in order. Raises MisuseError where what it reads does
-    not fit in a block."""
+    not fit in a block, and for reductions that are not added up beside a result."""
     frame = Frame(conv, _fitted(conv, walks, gpu), gpu)
     told = tuple(_about(frame.scene, frame.walks))
     return Built((_kernel(frame, told),), (frame.scene.packed, *frame.parts), told)
 
 
 def _fitted(conv: Convolution, walks: Walks, gpu: Gpu) -> Walks:
-    """With the chain as it is. Raises MisuseError where what it reads does not fit in a block."""
+    """With the chain as it is. Raises MisuseError where what it reads does not fit in a block, and for reductions that
+    are not added up beside a result."""
+    check_adds_up_beside(conv)
     walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
     most = gpu.shared_memory_per_block_bytes
     if walks.shared_bytes > most:

@@ -34,7 +34,7 @@ class ByRows(Leaving):
         self.tile = self._own(
             "tile", (self.warp_channels, self.walks.pitch), f"of this warp, for {self.warp_channels} channels"
         )
-        self.sums = [each.name for each in frame.scene.sums]
+        self.sums = [*self.sum_parts, *self.row_parts]
         self.totals = self._own("totals", (len(self.sums), self.warp_channels), "of this warp's channels")
 
     @staticmethod
@@ -50,6 +50,9 @@ class ByRows(Leaving):
                 for number in map(Number, range(len(self.sums))):
                     k.add(ir.Store(ir.Element(none), ir.InShared(self.totals, (number, self.lane))))
 
+    def begin_item(self) -> None:
+        """They are as the item before left them."""
+
     def leave(self, item: Item, sums: ir.Fragment) -> None:
         k = self.k
         with k.unrolled("i", self.slabs) as i, k.unrolled("j", self.eights) as j:
@@ -58,12 +61,24 @@ class ByRows(Leaving):
         self._rows(item)
         k.add(ir.Sync(of="warp"))
 
+    def end_item(self, item: Item) -> None:
+        """And then begin anew."""
+        for name, parts in self.row_parts.items():
+            self._leaves(name, parts, self.item_parts(item), anew=True)
+
     def end(self) -> None:
-        for number, parts in enumerate(self.frame.part_tensors):
-            total = ir.Element(ir.Fragment("total", "float32"))
-            with self.k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
-                self.k.add(ir.Load(total, ir.InShared(self.totals, (Number(number), self.lane)), declares=True))
-                self.k.add(ir.Store(total, ir.Global(parts, self.own_parts + self.own_channel + self.lane)))
+        for name, parts in self.sum_parts.items():
+            self._leaves(name, parts, self.own_parts)
+
+    def _leaves(self, name: str, parts: ir.Tensor, own: Index, *, anew: bool = False) -> None:
+        """A lane has what its warp added up of a channel."""
+        k, total, none = self.k, value("total"), value("none")
+        with k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
+            kept = ir.InShared(self.totals, (Number(self.sums.index(name)), self.lane))
+            k.add(ir.Load(total, kept, declares=True))
+            k.add(ir.Store(total, ir.Global(parts, own + self.own_channel + self.lane)))
+            if anew:
+                k.add(ir.Declare((none.of,), "sum"), ir.Store(none, kept))
 
     def neighbours(self, item: Item, sums: ir.Fragment, first: Index, place: Position) -> None:
         k, count = self.k, Number(self.together)

@@ -19,7 +19,8 @@ TOGETHER = 4
 
 
 class InRuns(Leaving):
-    """It while it is made. Sums of a channel stay in registers from the first plane to the last."""
+    """It while it is made. Sums of a channel stay in registers from the first plane to the last, those over an image's
+    space from an item's first plane to its last."""
 
     def __init__(self, frame: Frame, k: Builder, lane: Index, warp: Index, first_channel: Index) -> None:
         super().__init__(frame, k, lane, warp, first_channel)
@@ -34,8 +35,15 @@ class InRuns(Leaving):
         """What is brought, one behind the other; results take the place of the first."""
         self.has_tile = bool(of_tile)
         self.runs = Rows(self.walks, (contiguous(frame.conv.made_shape),), frame.dims, self.vector)
-        names = [each.name for each in frame.scene.sums]
-        self.totals = {name: ir.Fragment(f"{name}_totals", "float32", (self.slabs,)) for name in names}
+        self.totals = {name: self._totals(name) for name in self.sum_parts}
+        self.row_totals = {name: self._totals(name) for name in self.row_parts}
+
+    def _totals(self, name: str) -> ir.Fragment:
+        return ir.Fragment(f"{name}_totals", "float32", (self.slabs,))
+
+    @property
+    def all_totals(self) -> dict[str, ir.Fragment]:
+        return {**self.totals, **self.row_totals}
 
     def begin(self) -> None:
         k, frame = self.k, self.frame
@@ -50,6 +58,9 @@ class InRuns(Leaving):
                 at = Smaller(self.channel + i * 8, last) * laid.strides[1]
                 k.add(ir.Load(ir.Element(self.values[name], (i,)), ir.Global(laid.tensor, at)))
         k.add(*(ir.Declare((each,), "sum") for each in self.totals.values()))
+
+    def begin_item(self) -> None:
+        self.k.add(*(ir.Declare((each,), "sum") for each in self.row_totals.values()))
 
     def ask(self, item: Item) -> None:
         """What the chain reads of a plane's outputs comes beside its products: a lane has a channel of a warp."""
@@ -77,7 +88,7 @@ class InRuns(Leaving):
             self._take(i)
             with k.unrolled("j", self.eights) as j:
                 self.eight(item, sums, i, j)
-            for name, totals in self.totals.items():
+            for name, totals in self.all_totals.items():
                 k.add(ir.Accumulate("sum", ir.Element(totals, (i,)), ir.Element(self.of_plane[name])))
         if self.result:
             k.add(ir.Sync(of="warp"))
@@ -86,15 +97,22 @@ class InRuns(Leaving):
         if self.has_tile:
             k.add(*([ir.Fence()] if self.brought else []), ir.Sync(of="warp"))
 
+    def end_item(self, item: Item) -> None:
+        for name, parts in self.row_parts.items():
+            self._leaves(self.row_totals[name], parts, self.item_parts(item))
+
     def end(self) -> None:
+        for name, parts in self.sum_parts.items():
+            self._leaves(self.totals[name], parts, self.own_parts)
+
+    def _leaves(self, totals: ir.Fragment, parts: ir.Tensor, own: Index) -> None:
         """Four lanes have each a part of that."""
         k, total = self.k, ir.Fragment("total", "float32")
-        for totals, parts in zip(self.totals.values(), self.frame.part_tensors, strict=True):
-            with k.unrolled("i", self.slabs) as i:
-                k.add(ir.Declare((total,)), ir.Convert(ir.Element(total), ir.Element(totals, (i,))))
-                k.add(ir.Reduce("sum", total, "team", (self.lanes,)))
-                with k.when((Compare("==", self.lane % self.lanes.value, ZERO),)):
-                    k.add(ir.Store(ir.Element(total), ir.Global(parts, self.own_parts + self.channel + i * 8)))
+        with k.unrolled("i", self.slabs) as i:
+            k.add(ir.Declare((total,)), ir.Convert(ir.Element(total), ir.Element(totals, (i,))))
+            k.add(ir.Reduce("sum", total, "team", (self.lanes,)))
+            with k.when((Compare("==", self.lane % self.lanes.value, ZERO),)):
+                k.add(ir.Store(ir.Element(total), ir.Global(parts, own + self.channel + i * 8)))
 
     # the chain
 
@@ -103,14 +121,14 @@ class InRuns(Leaving):
         self.of_channel = {name: ir.Element(ir.Fragment(f"{name}_value", "float32")) for name in self.values}
         for name, values in self.values.items():
             self.k.add(ir.Convert(self.of_channel[name], ir.Element(values, (i,)), declares=True))
-        self.of_plane = {name: ir.Fragment(f"{name}_total", "float32") for name in self.totals}
+        self.of_plane = {name: ir.Fragment(f"{name}_total", "float32") for name in self.all_totals}
         self.k.add(*(ir.Declare((each,), "sum") for each in self.of_plane.values()))
 
     def neighbours(self, item: Item, sums: ir.Fragment, first: Index, place: Position) -> None:
         """The chain at so many places; what lies outside of the outputs reads zeros, and is not added up."""
         k, count = self.k, Number(self.together)
         inside = place.inside
-        if self.brought or self.totals:
+        if self.brought or self.of_plane:
             inside = k.test("inside", (*inside, *self._ragged(item, place)))
         came = {
             name: ir.Fragment(f"{name}_pack", laid.tensor.dtype, (count,), True) for name, laid in self.brought.items()
@@ -123,7 +141,7 @@ class InRuns(Leaving):
             of_place = {name: ir.Element(each, (n,)) for name, each in came.items()}
             made = chained(k, self.frame.conv, ir.Element(sums, (first + n,)), self.of_channel, of_place)
             k.add(*(ir.Convert(ir.Element(pack, (n,)), made[name]) for name in self.frame.results))
-            with k.when(inside if self.totals else ()):
+            with k.when(inside if self.of_plane else ()):
                 k.add(*(ir.Accumulate("sum", ir.Element(each), made[name]) for name, each in self.of_plane.items()))
         if self.result:
             with k.when(inside):

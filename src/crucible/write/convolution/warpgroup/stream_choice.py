@@ -14,6 +14,7 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.row_parts import adds_up_beside
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.streams import GROUPS, TILE, Streams
 from crucible.write.convolution.warpgroup.walks import lengths
@@ -30,8 +31,8 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
-    phases, float32 kept exact, pools and reductions of rows."""
-    if conv.math == "fp32" or conv.reductions or conv.pool:
+    phases, float32 kept exact, pools, and reductions of rows other than sums beside a result."""
+    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool:
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
 
@@ -43,7 +44,7 @@ class Moved:
     tensors: int = 1
     """Of the output's size, that it reads and writes."""
     sums: int = 0
-    """Of channels."""
+    """Of channels, over all images or of each."""
     spread: tuple[int, ...] = ()
     """Windows that it reads."""
     loads: int = 0
@@ -56,7 +57,7 @@ def moved_by(conv: Convolution) -> Moved:
     sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
     spread = conv.spread.sizes if conv.spread else ()
     tensors = loads + len(conv.results) - sums
-    return Moved(tensors, sums, spread, loads, conv.chain_slots)
+    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots)
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:

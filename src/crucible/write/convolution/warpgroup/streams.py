@@ -84,7 +84,7 @@ class Streams(Tiling):
     tensors: int = 1
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
-    """Of each channel, over the outputs."""
+    """Of each channel, over the outputs of all images or of each."""
     loads: int = 0
     """Of these tensors, those that the chain reads."""
     chain_slots: int = 0
@@ -238,6 +238,11 @@ class Streams(Tiling):
     @property
     def items(self) -> int:
         return self.of.batch * math.prod(self.places)
+
+    @property
+    def parts_of_image(self) -> int:
+        """Of a sum over space: what each warpgroup that multiplies has of each item."""
+        return math.prod(self.places) * GROUPS
 
     # shared memory, in units of 16 bytes
 

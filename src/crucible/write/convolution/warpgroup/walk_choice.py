@@ -13,8 +13,9 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.schedule.machine import machine_of
 from crucible.schedule.pays import walking_pays
-from crucible.write.convolution.fused import Convolution
+from crucible.write.convolution.fused import Convolution, is_of_channel
 from crucible.write.convolution.halo import UNITS
+from crucible.write.convolution.row_parts import adds_up_beside
 from crucible.write.convolution.rows import plain
 from crucible.write.convolution.warpgroup.walks import Chain, Walks, best_walks, walk
 from crucible.write.operations import BRANCHING, LONG, cost
@@ -25,10 +26,10 @@ MOST_LOADS = 2
 
 def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, strided or
-    grouped inputs, pools and reductions of rows, weights that do not stay in shared memory; and where others are known
-    to be faster, whatever the estimate."""
+    grouped inputs, pools, reductions of rows other than sums beside a result, weights that do not stay in shared
+    memory; and where others are known to be faster, whatever the estimate."""
     of = conv.correlation
-    if conv.reductions or conv.pool or conv.spread:
+    if not adds_up_beside(conv) or conv.pool or conv.spread:
         return None
     if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
         return None
@@ -43,9 +44,9 @@ def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
 
 def chain_of(conv: Convolution) -> Chain:
     """What a division is to know of the chain."""
-    sums, loaded = sum(each.sums for each in conv.results), brought(conv)
+    sums, loaded = sum(each.sums for each in conv.results) + len(conv.reductions), brought(conv)
     slots, functions = cost(*conv.exprs, of=BRANCHING), cost(*conv.exprs, of=LONG - BRANCHING)
-    of_channel = sum(map(_is_of_channel, conv.operands))
+    of_channel = sum(map(is_of_channel, conv.operands))
     numbers = 2 * of_channel + 3 * sums
     if loaded is not None:
         return Chain(sums, len(loaded), slots=slots, functions=functions, numbers=numbers)
@@ -57,15 +58,10 @@ def brought(conv: Convolution) -> tuple[Operand, ...] | None:
     """What of a chain's operands bulk copies bring, the others being a number a channel; None where the chain cannot
     run in registers: tensors laid otherwise than the output, numbers of images, several results or types."""
     read = frozenset[str]().union(*map(reads, conv.exprs))
-    loaded = tuple(each for each in conv.operands if each.name in read and not _is_of_channel(each))
+    loaded = tuple(each for each in conv.operands if each.name in read and not is_of_channel(each))
     written = [each for each in conv.results if not each.sums]
     whole = contiguous(conv.made_shape)
     tensors: list[Operand | Result] = [*loaded, *written]
     if len(written) > 1 or len(loaded) > MOST_LOADS or len({each.dtype for each in tensors}) > 1:
         return None
     return loaded if all(plain(each.strides, conv.made_shape) == whole for each in tensors) else None
-
-
-def _is_of_channel(operand: Operand) -> bool:
-    """Whether a channel has one element of it, in all images."""
-    return not any(stride for dim, stride in enumerate(operand.strides) if dim != 1)

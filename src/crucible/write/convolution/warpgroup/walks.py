@@ -63,7 +63,7 @@ class Chain:
     """What of a chain the division asks for."""
 
     sums: int = 0
-    """Of each channel, over the outputs."""
+    """Of each channel, over the outputs of all images or of each."""
     loads: int = 0
     """Other tensors of the output's size that it reads."""
     by_rows: bool = False
@@ -206,6 +206,16 @@ class Walks(Tiling):
     @property
     def items(self) -> int:
         return self.of.batch * math.prod(self.places)
+
+    @property
+    def parts_of_image(self) -> int:
+        """Of a sum over space: what warpgroups have of each item."""
+        return math.prod(self.places) * self.parts_of_item
+
+    @property
+    def parts_of_item(self) -> int:
+        """Of one plane the part is that of the warpgroup whose turn it is; of several each has one, be it of none."""
+        return self.groups if len(self.box) == 3 and self.walk > 1 else 1
 
     # shared memory, in units of 16 bytes
 
