@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import test_warpgroup_streams
+import test_warpgroups
 import torch
-from conv_harness import TWO, Case, backward, forward, transposed
+from conv_harness import TWO, Case, backward, forward, row_sums, transposed
 from kernel_mutants import changed
 from pooled_harness import spread_out
 from test_packing_meaning import packing
@@ -25,11 +26,13 @@ from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.memory import BARRIER, memory, pipelines
 from crucible.kernel.verify import verify
 from crucible.kernel.whereabouts import OutOfBounds, Raced
+from crucible.kinds.convolution.reducing import added_up
 from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, moved_by, stream
 from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.write.program import Result, contiguous
 from support import NIGHTLY, some
 
 NEAR = 1e-6
@@ -98,6 +101,19 @@ def test_what_is_added_up_beside_a_result_is_of_each_image(name: str) -> None:
     kernel = streaming(BESIDE[name])
     assert verify(kernel) == ()
     assert error(BESIDE[name], kernel) < NEAR
+
+
+@pytest.mark.parametrize("case", [*test_warpgroups.BESIDE, *BESIDE.values()], ids=lambda case: case.name)
+def test_parts_are_put_together_as_they_are_laid(case: Case) -> None:
+    """By the program over them: all of an image and no others, of channels those that there are."""
+    conv, of = case.fused, case.correlation
+    rows = (Result("mean", "float32", contiguous(of.out_shape[:2]), conv.reductions[0].leaf * 0.5),)
+    program = added_up("totals", conv, case.divided, conv.reductions, rows, ())
+    (strides,) = {each.strides for each in program.operands}
+    (size,) = {each.elements for each in case.lowered().buffers if each.name in ("off_parts", "square_parts")}
+    parts = held((size,), 1)
+    found = torch.as_strided(parts, program.shape, strides).sum(-1).flatten(1)
+    assert (found == row_sums(case, parts)).all() and found.shape == of.out_shape[:2]
 
 
 @pytest.mark.parametrize("word", ["another image", "not all"])

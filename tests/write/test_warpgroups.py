@@ -33,14 +33,13 @@ from crucible.emission.host import Host
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.kinds.convolution.reducing import added_up
 from crucible.write.convolution.correlation import convolution
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.stream_choice import stream_division
 from crucible.write.convolution.warpgroup.walk_choice import division
 from crucible.write.convolution.warpgroup.walks import Walks, walk
 from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Result, contiguous
+from crucible.write.program import Operand, contiguous
 from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
@@ -173,19 +172,6 @@ def test_channel_sums_are_those_of_the_output(built: Built, case: Case) -> None:
 def test_images_have_sums_of_their_own_beside_a_result(built: Built, case: Beside) -> None:
     assert row_sums_are_right(built, case) == ""
     assert is_right(built, case) == ""
-
-
-@pytest.mark.parametrize("case", BESIDE, ids=lambda case: case.name)
-def test_parts_of_items_are_put_together_as_they_are_laid(case: Beside) -> None:
-    """The program over them reads every part of the buffer, and of channels those that there are."""
-    conv, of, way = case.fused, case.correlation, case.divided
-    rows = (Result("mean", "float32", contiguous(of.out_shape[:2]), conv.reductions[0].leaf * 0.5),)
-    program = added_up("totals", conv, way, conv.reductions, rows, ())
-    assert program.shape == (of.batch, 1, of.out_channels, way.parts_of_image)
-    (strides,) = {each.strides for each in program.operands}
-    sizes = {each.elements for each in case.lowered().buffers if each.name in ("off_parts", "square_parts")}
-    last = sum((n - 1) * stride for n, stride in zip(program.shape, strides, strict=True))
-    assert sizes == {of.batch * strides[0]} and last < of.batch * strides[0]
 
 
 def test_other_reductions_are_refused() -> None:

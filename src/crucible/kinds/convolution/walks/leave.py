@@ -52,11 +52,9 @@ class Leaving:
         team = Place("block", frame.blocks) // frame.scene.parts * self.walks.groups + warp // 4
         self.own_parts, self.team = team * self.walks.padded_channels, warp // 4
         """Where those of a warpgroup begin; which one of a block it is."""
-        names = [each.name for each in frame.scene.sums]
-        self.sum_parts = dict(zip(names, frame.part_tensors, strict=False))
-        self.row_parts = dict(
-            zip([each.name for each in frame.conv.reductions], frame.part_tensors[len(names) :], strict=True)
-        )
+        parts = {each.name: each for each in frame.part_tensors}
+        self.sum_parts = {each.name: parts[f"{each.name}_parts"] for each in frame.scene.sums}
+        self.row_parts = {each.name: parts[f"{each.name}_parts"] for each in frame.conv.reductions}
         """The tensors that hold parts of sums over all images, and of those over an image's space."""
 
     def begin(self) -> None:

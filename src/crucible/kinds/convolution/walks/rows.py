@@ -42,16 +42,25 @@ class ByRows(Leaving):
         return ir.Shared(name, "float32", tuple(map(Number, shape)), note, at_launch=True, per_warp=True)
 
     def begin(self) -> None:
-        k, none = self.k, ir.Fragment("none", "float32")
-        k.add(ir.Declare(self.tile))
+        self.k.add(ir.Declare(self.tile))
         if self.sums:
-            k.add(ir.Declare(self.totals), ir.Declare((none,), "sum"))
-            with k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
-                for number in map(Number, range(len(self.sums))):
-                    k.add(ir.Store(ir.Element(none), ir.InShared(self.totals, (number, self.lane))))
+            self.k.add(ir.Declare(self.totals))
+            self._begins(list(self.sum_parts))
 
     def begin_item(self) -> None:
-        """They are as the item before left them."""
+        self._begins(list(self.row_parts))
+
+    def _begins(self, names: list[str]) -> None:
+        if not names:
+            return
+        k, none = self.k, value("none")
+        k.add(ir.Declare((none.of,), "sum"))
+        with k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
+            k.add(*(ir.Store(none, self._kept(name)) for name in names))
+
+    def _kept(self, name: str) -> ir.InShared:
+        """What a warp has added up of a lane's channel."""
+        return ir.InShared(self.totals, (Number(self.sums.index(name)), self.lane))
 
     def leave(self, item: Item, sums: ir.Fragment) -> None:
         k = self.k
@@ -62,23 +71,18 @@ class ByRows(Leaving):
         k.add(ir.Sync(of="warp"))
 
     def end_item(self, item: Item) -> None:
-        """And then begin anew."""
         for name, parts in self.row_parts.items():
-            self._leaves(name, parts, self.item_parts(item), anew=True)
+            self._leaves(name, parts, self.item_parts(item))
 
     def end(self) -> None:
         for name, parts in self.sum_parts.items():
             self._leaves(name, parts, self.own_parts)
 
-    def _leaves(self, name: str, parts: ir.Tensor, own: Index, *, anew: bool = False) -> None:
-        """A lane has what its warp added up of a channel."""
-        k, total, none = self.k, value("total"), value("none")
-        with k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
-            kept = ir.InShared(self.totals, (Number(self.sums.index(name)), self.lane))
-            k.add(ir.Load(total, kept, declares=True))
-            k.add(ir.Store(total, ir.Global(parts, own + self.own_channel + self.lane)))
-            if anew:
-                k.add(ir.Declare((none.of,), "sum"), ir.Store(none, kept))
+    def _leaves(self, name: str, parts: ir.Tensor, own: Index) -> None:
+        total = value("total")
+        with self.k.when((Compare("<", self.lane, Number(self.warp_channels)),)):
+            self.k.add(ir.Load(total, self._kept(name), declares=True))
+            self.k.add(ir.Store(total, ir.Global(parts, own + self.own_channel + self.lane)))
 
     def neighbours(self, item: Item, sums: ir.Fragment, first: Index, place: Position) -> None:
         k, count = self.k, Number(self.together)
