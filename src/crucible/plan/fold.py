@@ -28,7 +28,7 @@ from crucible.plan.fold_cat import flattened, over_parts
 from crucible.plan.fold_cells import cell
 from crucible.plan.fold_constants import constant
 from crucible.plan.fold_loss import cross_entropy
-from crucible.plan.fold_norms import behind_norm
+from crucible.plan.fold_norms import behind_norm, centred
 from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
 from crucible.plan.reduced import Nowhere, Reduced, reduction_of
@@ -68,7 +68,7 @@ def _rewritten_once_over(work: Rewriting) -> bool:
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    for rewrite in (attention, cross_entropy, constant, _behind, flattened, over_parts):
+    for rewrite in (attention, cross_entropy, constant, _behind, centred, flattened, over_parts):
         work.begin(operation)
         found = rewrite(work, operation)
         if found is not None:

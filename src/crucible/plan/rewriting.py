@@ -71,8 +71,11 @@ class Rewriting:
     def alone(self, name: str) -> Operation | None:
         """What makes a value that one operation reads and nobody else."""
         read = sum(each.inputs.count(name) for each in self.graph.readers(name))
-        kept = name in self.graph.outputs or any(name == mutation.value for mutation in self.mutations)
-        return None if kept or read != 1 else self.graph.producers.get(name)
+        return None if self.is_kept(name) or read != 1 else self.graph.producers.get(name)
+
+    def is_kept(self, name: str) -> bool:
+        """Whether the module's caller gets a value, or a buffer does."""
+        return name in self.graph.outputs or any(name == mutation.value for mutation in self.mutations)
 
     # made
 
