@@ -20,6 +20,7 @@ from crucible.plan import (
     reducing,
     rules,
     taken,
+    unread,
     uses,
     within,
 )
@@ -134,6 +135,7 @@ class _Planner:
         steps = within.read_within(steps, self.types, kept)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         steps = keeping.with_products_kept(steps, self.gpu)
+        steps = unread.with_empty_sums_unread(steps, self.types, self.graph, kept)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for
