@@ -165,7 +165,7 @@ def _gradient(op: Operator, tensor: str) -> str:
         return "torch::Tensor()"
     made = list(op.backward.makes) if op.backward else []
     type_ = op.forward.takes[tensor]
-    zero = f"torch::zeros({braced(type_.shape)}, given[0].options().dtype(torch::{SCALAR[type_.dtype]}))"
+    zero = f"torch::zeros({braced(type_.shape)}, {_upstream(op.step, 0)}.options().dtype(torch::{SCALAR[type_.dtype]}))"
 
     def word(name: str) -> str:
         return f"made[{made.index(name)}]" if name in made else _upstream(op.step, [*op.step.upstream].index(name))

@@ -71,17 +71,18 @@ def _added_up(backward: Program, again: Mapping[str, str]) -> Program:
     for name, of in further.items():
         if of is not None:
             total[of.leaf] = total.get(of.leaf, of.leaf) + operands[name].leaf
-    return _substituted(replace(backward, operands=(*backward.operands, *operands.values())), total)
+    return substituted(replace(backward, operands=(*backward.operands, *operands.values())), total)
 
 
 def _reading(backward: Program, written: Sequence[Result]) -> Program:
     """With what is in memory read there, instead of computed again."""
     held = {each.expr: Operand(each.name, each.dtype, each.strides) for each in written}
     leaves = {expr: operand.leaf for expr, operand in held.items()}
-    return trimmed(_substituted(replace(backward, operands=(*backward.operands, *held.values())), leaves))
+    return trimmed(substituted(replace(backward, operands=(*backward.operands, *held.values())), leaves))
 
 
-def _substituted(program: Program, replaced: Mapping[Expr, Expr]) -> Program:
+def substituted(program: Program, replaced: Mapping[Expr, Expr]) -> Program:
+    """With some of the values that it reads replaced."""
     return replace(
         program,
         reductions=tuple(replace(each, expr=substitute(each.expr, replaced)) for each in program.reductions),

@@ -112,7 +112,9 @@ def _made(work: Rewriting, operation: Operation, number: float) -> str | None:
     """The number, as a tensor of which everything it came from has a gradient; None where nothing takes one."""
     make = Maker(work, operation.outputs[0].tensor.dtype)
     shape = operation.outputs[0].tensor.shape
-    nothing = [make.nothing(leaf) for leaf in _leaves(work, operation)]
+    nothing = [
+        make.cast(Maker(work, work.values[leaf].tensor.dtype).nothing(leaf)) for leaf in _leaves(work, operation)
+    ]
     if not nothing:
         return None
     found = nothing[0]
@@ -122,7 +124,7 @@ def _made(work: Rewriting, operation: Operation, number: float) -> str | None:
 
 
 def _leaves(work: Rewriting, operation: Operation) -> list[str]:
-    """Inputs and parameters that take a gradient, of the output's type, on which it depends."""
+    """Inputs and parameters that take a gradient, on which it depends."""
     wanted = {value.name for value in work.graph.inputs if value.tensor.is_floating}
     wanted |= {each.value.name for each in work.graph.parameters if each.trainable}
     pending, seen = [operation], set[str]()

@@ -21,6 +21,7 @@ from crucible.plan import (
     reducing,
     rules,
     taken,
+    unread,
     uses,
     within,
 )
@@ -137,6 +138,7 @@ class _Planner:
         steps = reduced_along(steps, self.types, self._named)
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         steps = keeping.with_products_kept(steps, self.gpu)
+        steps = unread.with_empty_sums_unread(steps, self.types, self.graph, kept)
         steps = measuring.with_moments_taken(steps, self.types, self.gpu, kept, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
