@@ -12,6 +12,7 @@ from torch import nn
 
 from crucible.capture import trace
 from crucible.graph import Argument, Ref, TensorType
+from crucible.kinds.convolution.moments import near
 from crucible.plan.layouts import packed
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Part, Plan
@@ -21,6 +22,7 @@ from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.expression import name_of
+from crucible.write.moments import without_elements
 from crucible.write.pool import POOLED, Pool
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
@@ -76,7 +78,7 @@ def run(plan: Plan, tensors: Tensors) -> list[torch.Tensor]:
             known.update(zip(step.results, _call(step, known), strict=True))
             continue
         given = {name: _laid(known[name], plan.types[name].strides) for name in step.reads}
-        names = (*step.readable, *step.updates.values())
+        names = (*step.readable, *step.measured, *step.updates.values())
         laid = [_laid(t, plan.types[n].strides) for n, t in zip(names, _fused(step, {**known, **given}), strict=True)]
         known.update(zip(names, laid, strict=True))
     tensors |= {name: known[name] for name in tensors} | {m.buffer: known[m.value] for m in plan.graph.mutations}
@@ -115,7 +117,7 @@ class _Step(torch.autograd.Function):
             name: _from(_storage(given[step.reads.index(held)]), step.parts.get(name), laid[held])
             for name, held in step.operands.items()
         }
-        results = evaluate_program(compute, storages)
+        results = _evaluated(step, compute, storages)
         if step.joined:
             results[step.result] = _whole({step.parts[name]: results[name] for name in step.joined}, step.type)
         ctx.step, ctx.storages, ctx.shapes = step, {**storages, **results}, [(t.shape, t.stride()) for t in given]
@@ -165,6 +167,16 @@ class _Step(torch.autograd.Function):
         return None, *sums
 
 
+def _evaluated(step: Fused, compute: Program, storages: dict[str, Array]) -> dict[str, Array]:
+    """A program's results; of one that takes moments by these, and by elements in its rest alone."""
+    if step.given is None:
+        return evaluate_program(compute, storages)
+    known = dict(storages)
+    for each in without_elements(compute, step.given)[0]:
+        known |= evaluate_program(each, known)
+    return known
+
+
 def _from(storage: Array, part: Part | None, whole: TensorType) -> Array:
     """A tensor in memory from where a part of it begins."""
     return storage if part is None else storage[part.begin(whole) :]
@@ -181,7 +193,8 @@ def _whole(parts: dict[Part, Array], whole: TensorType) -> Array:
 def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
     """The step's result, then its updates."""
     if isinstance(step.compute, Convolution):
-        return [_convolution(step, step.compute, known)]
+        made = _convolution(step, step.compute, known)
+        return [made, *_moments(step, step.compute, known, made)]
     if isinstance(step.compute, ReducingConvolution):
         return [_reducing(step, step.compute, known)]
     if isinstance(step.compute, Product):
@@ -229,6 +242,18 @@ def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor
     made = torch.empty(step.type.elements, dtype=torch.float64)
     made.as_strided(conv.made_shape, result.strides).copy_(torch.from_numpy(np.asarray(value)))
     return made.as_strided(step.type.shape, step.type.strides)
+
+
+def _moments(step: Fused, conv: Convolution, known: Tensors, made: torch.Tensor) -> list[torch.Tensor]:
+    """What it takes of its result."""
+    if step.moments is None:
+        return []
+    program = near(conv, step.moments)
+    storages = {each.name: _storage(known[step.operands[each.name]]) for each in program.operands}
+    around = torch.from_numpy(evaluate_program(program, storages)[step.moments.names[0]])
+    space = tuple(range(2, made.dim()))
+    off = made.detach() - around.reshape(-1, *(1 for _ in space))
+    return [around, off.sum(space), off.square().sum(space)]
 
 
 def _left(pool: Windows, product: Array, values: dict[str, Array]) -> Array:

@@ -193,6 +193,20 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
         drawn(2, 3, 6, 6, 6),
         {"batch_norm"},
     ),
+    "a batch norm less its own mean": lambda: (
+        Module(
+            lambda m, x: (y := m.norm(m.conv(x))) - y.mean((2, 3, 4), keepdim=True),
+            conv=nn.ConvTranspose3d(3, 4, 3, 2, 1),
+            norm=nn.BatchNorm3d(4),
+        ),
+        drawn(3, 3, 4, 5, 4),
+        {"batch_norm"},
+    ),
+    "a group norm less its own mean": lambda: (
+        Module(lambda m, x: torch.tanh((y := m.norm(x)) - y.mean((2, 3), keepdim=True)) * 2, norm=nn.GroupNorm(2, 6)),
+        drawn(3, 6, 4, 5),
+        {"group_norm"},
+    ),
     "less its own mean, of one element": lambda: (
         Module(
             lambda m, x: F.gelu((y := m.fc(x).max(1, keepdim=True).values) - y.mean(1, keepdim=True)),
@@ -272,6 +286,26 @@ LEFT: dict[str, Callable[[], tuple[Module, torch.Tensor]]] = {
         Module(lambda m, x: m.conv(x).mean((2, 3)), conv=nn.Conv2d(4, 4, 3, groups=2)),
         drawn(2, 4, 9, 8),
     ),
+    "a norm that is read besides, and its own mean": lambda: (
+        Module(lambda m, x: ((y := m.norm(x)) - y.mean((2, 3), keepdim=True)) * y, norm=nn.GroupNorm(2, 6)),
+        drawn(3, 6, 4, 5),
+    ),
+    "a norm less its mean over channels": lambda: (
+        Module(lambda m, x: (y := m.norm(x)) - y.mean((1, 2, 3), keepdim=True), norm=nn.GroupNorm(2, 6)),
+        drawn(3, 6, 4, 5),
+    ),
+    "a norm less another one's mean": lambda: (
+        Module(
+            lambda m, x: m.norm(x) - m.other(x).sum((2, 3), keepdim=True),
+            norm=nn.GroupNorm(2, 6),
+            other=nn.GroupNorm(3, 6),
+        ),
+        drawn(3, 6, 4, 5),
+    ),
+    "a mean less the norm that it is of": lambda: (
+        Module(lambda m, x: (y := m.norm(x)).mean((2, 3), keepdim=True) - y, norm=nn.GroupNorm(2, 6)),
+        drawn(3, 6, 4, 5),
+    ),
     "a maximum": lambda: (Module(lambda m, x: m.fc(x).amax(1), fc=nn.Linear(8, 12)), drawn(5, 8)),
     "a clamp between two numbers": lambda: (Module(lambda m, x: m.fc(x).clamp(0, 1), fc=nn.Linear(8, 12)), drawn(5, 8)),
 }
@@ -283,6 +317,19 @@ def test_what_is_not_the_same_or_no_gain_stays(name: str) -> None:
     graph = trace(module, [x])
     folded = fold(graph, FREE)
     assert not folded.notes and folded.graph == graph
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("norm", [lambda affine: nn.GroupNorm(2, 6, affine=affine), lambda affine: nn.BatchNorm2d(
+    6, affine=affine)], ids=["group", "batch"])  # fmt: skip
+def test_gradients_of_a_norm_less_its_own_mean(norm: Callable[[bool], nn.Module], affine: bool) -> None:
+    torch.manual_seed(0)
+    layer = norm(affine)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    module = Module(lambda m, x: (y := m.norm(x.tanh())) - y.mean((2, 3), keepdim=True), norm=layer)
+    plan = check(module.train(), torch.randn(3, 6, 4, 5), unused=True)
+    assert any("less its mean" in note for note in plan.rewrites)
 
 
 def test_a_sum_of_what_a_vector_gives_stays_behind_the_layer() -> None:

@@ -67,7 +67,10 @@ def centred(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     normed = _normed(make, source, off, own, spread, is_off=True)
     if normed is None:
         return None
-    return _with(make, source, "mul", "weight", normed), f"{source.kind} less its mean over space"
+    made, bias = _with(make, source, "mul", "weight", normed), source.args["bias"]
+    if isinstance(bias, Ref):  # it is taken off with the mean: its gradient is 0
+        made = make.binary("add", made, make.nothing(bias.name))
+    return made, f"{source.kind} less its mean over space"
 
 
 def _takes_its_own(source: Operation) -> bool:

@@ -1,0 +1,188 @@
+"""Convolutions that write moments of their results: who takes them, what is not read then, and what is not written."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from interpret import check, fused_steps, planned
+from torch import nn
+
+import crucible
+from crucible.capture import trace
+from crucible.emission.lower import lowered_forward
+from crucible.gpus import H200
+from crucible.plan import measuring
+from crucible.plan.planner import fuse
+from crucible.plan.steps import Fused, Plan
+from crucible.schedule.machine import H200 as MACHINE
+from crucible.schedule.machine import MACHINES
+from crucible.write.convolution.fused import Convolution
+
+Layer = Callable[[int], nn.Module]
+
+
+class Normed(nn.Module):
+    """A convolution, what stands behind it, a norm, and what becomes of that."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, between: Layer | None = None, behind: str = "twice") -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.conv, self.norm, self.between, self.behind = conv, norm, between, behind
+        for each in self.parameters():
+            nn.init.uniform_(each, -0.5, 0.9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        y = self.conv(x)
+        y = y if self.between is None else self.between(y)
+        z = self.norm(y)
+        space = tuple(range(2, z.dim()))
+        if self.behind == "mean":
+            return z.mean(space)
+        if self.behind == "centred":
+            return z - z.mean(space, keepdim=True)
+        return (z * 2, y) if self.behind == "seen" else z * 2
+
+
+@pytest.fixture
+def pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """At small sizes too: a machine whose launches are free, and all norms read elements anew."""
+    monkeypatch.setitem(MACHINES, "h200", replace(MACHINE, choices=replace(MACHINE.choices, launch_bytes=0)))
+    monkeypatch.setattr(measuring, "reads_again", lambda program, sms: bool(program.reductions))
+    monkeypatch.setattr(measuring.cost, "byte_traffic", lambda machine, count: 1e12)
+    yield
+
+
+def measured(plan: Plan) -> tuple[Fused, list[Fused]]:
+    """The convolution that writes moments, and the steps that take them."""
+    steps = fused_steps(plan)
+    (conv,) = (each for each in steps if each.moments)
+    return conv, [each for each in steps if each.given]
+
+
+NORMS = {
+    "batch": (lambda: Normed(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)), (3, 3, 9, 8)),
+    "batch, volumes": (lambda: Normed(nn.Conv3d(3, 8, 2), nn.BatchNorm3d(8), F.silu), (2, 3, 5, 4, 6)),
+    "batch, lines": (lambda: Normed(nn.Conv1d(4, 8, 3), nn.BatchNorm1d(8)), (3, 4, 20)),
+    "group": (lambda: Normed(nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16), torch.tanh), (2, 3, 9, 8)),
+    "group of one": (lambda: Normed(nn.Conv2d(3, 8, 3), nn.GroupNorm(1, 8)), (2, 3, 9, 8)),
+    "transposed": (lambda: Normed(nn.ConvTranspose2d(4, 8, 3, stride=2), nn.GroupNorm(2, 8)), (2, 4, 5, 6)),
+    "groups": (lambda: Normed(nn.Conv2d(8, 16, 3, groups=2), nn.GroupNorm(2, 16), F.hardswish), (2, 8, 7, 6)),
+    "mean behind": (lambda: Normed(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), F.hardswish, "mean"), (2, 3, 9, 8)),
+    "less its mean": (lambda: Normed(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), None, "centred"), (3, 3, 9, 8)),
+    "groups less their mean": (lambda: Normed(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), None, "centred"), (3, 3, 9, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("pays")
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_by_moments_are_what_they_were(name: str) -> None:
+    """In float64, with running statistics."""
+    make, shape = NORMS[name]
+    plan = check(make().train(), torch.randn(shape) + 1, gradients=False)
+    conv, readers = measured(plan)
+    assert readers and all(conv.result in {each.operands[n] for n in each.operands} for each in readers)
+
+
+@pytest.mark.usefixtures("pays")
+@pytest.mark.parametrize(
+    ("behind", "unread"), [("mean", True), ("twice", False), ("seen", False)], ids=["sums", "elements", "an output"]
+)
+def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(behind: str, unread: bool) -> None:
+    module = Normed(nn.Conv2d(8, 64, 3), nn.GroupNorm(16, 64), F.hardswish, behind).train()
+    conv, _ = measured(planned(module, torch.randn(2, 8, 12, 16)))
+    writes = [
+        {name for each in lowered_forward(conv, H200, keeping=keeping) for k in each.kernels for name in k.writes}
+        for keeping in (False, True)
+    ]
+    assert [conv.result in each for each in writes] == [not unread, True]
+    assert conv.moments is not None and all({*conv.moments.names} <= each for each in writes)
+
+
+class Read(nn.Module):
+    """Sums of a convolution's result, and its elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.conv(x)
+        return self.norm(y).mean((2, 3)), y.cumsum(1)
+
+
+@pytest.mark.usefixtures("pays")
+def test_a_result_that_others_read_is_written() -> None:
+    plan = check(Read(), torch.randn(2, 3, 8, 8), gradients=False)
+    conv, readers = measured(plan)
+    assert readers and not conv.unread
+
+
+REFUSED = {
+    "a sum with another tensor": (lambda m, x: m.norm(m.conv(x) + x[:, :1, 2:, 2:]), {}),
+    "a maximum of it": (lambda m, x: torch.softmax(m.conv(x), 1), {}),
+    "float32's precision": (lambda m, x: m.norm(m.conv(x)), {"tf32": False}),
+    "running statistics": (lambda m, x: m.batch.eval()(m.conv(x)), {}),
+    "a pool": (lambda m, x: m.norm(F.max_pool2d(m.conv(x), 2)), {}),
+}
+
+
+class Other(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.conv, self.norm, self.batch = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+@pytest.mark.usefixtures("pays")
+@pytest.mark.parametrize("why", REFUSED)
+def test_nothing_is_measured_for(why: str) -> None:
+    function, options = REFUSED[why]
+    plan = fuse(trace(Other(function), [torch.randn(2, 3, 10, 10)], drops=True), **options)
+    assert any(isinstance(each.compute, Convolution) for each in fused_steps(plan)) or "pool" in why
+    assert not any(each.moments or each.given for each in fused_steps(plan))
+
+
+@pytest.mark.parametrize(("channels", "size", "taken"), [(64, 128, True), (64, 12, False)], ids=["large", "small"])
+def test_it_has_to_pay(channels: int, size: int, taken: bool) -> None:
+    """Small rows stay in registers, and launches take longer than what is not read."""
+    module = Normed(nn.Conv2d(8, channels, 3), nn.GroupNorm(16, channels))
+    plan = planned(module, torch.empty(128, 8, size, size))
+    assert any(each.moments for each in fused_steps(plan)) == taken
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pays", "no_faults")
+@pytest.mark.parametrize(
+    ("name", "channels"), [("batch", 16), ("group", 16), ("mean behind", 8), ("less its mean", 8), ("transposed", 8)]
+)
+def test_kernels_give_eagers_values_and_gradients(name: str, channels: int) -> None:
+    """Images far off one another, and one that is not finite, which is its own alone to spoil."""
+    make, shape = NORMS[name]
+    module = make().train()
+    eager, x = copy.deepcopy(module), torch.randn(shape) * 0.3 + 2
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    fused = crucible.fuse(module, ours, emulate=True)
+    found, wanted = fused(ours), eager(theirs)
+    cotangent = torch.randn_like(wanted)
+    pairs = zip(
+        (found, *torch.autograd.grad(found, [ours, module.conv.weight], cotangent)),
+        (wanted, *torch.autograd.grad(wanted, [theirs, eager.conv.weight], cotangent)),
+        strict=True,
+    )
+    for one, other in pairs:
+        assert (one - other).norm() <= 5e-3 * other.norm()
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), found.detach(), rtol=1e-4, atol=1e-4)
+    if "batch" not in name and name != "less its mean":
+        bad = x.clone()
+        bad[0] = torch.inf
+        with torch.no_grad():
+            assert fused(bad)[1:].isfinite().all() and not fused(bad)[0].isfinite().any()
