@@ -83,9 +83,7 @@ def _spread(make: Maker, given: str, mean: str, space: Sequence[int]) -> str:
     return make.mean(make.binary("mul", off, off), space)
 
 
-def _normed(
-    make: Maker, source: Operation, value: str, mean: str, spread: str, *, is_off: bool = False
-) -> str | None:
+def _normed(make: Maker, source: Operation, value: str, mean: str, spread: str, *, is_off: bool = False) -> str | None:
     """A value as a norm leaves it, without weight and bias, by means of channels of items and squares around them;
     nothing is taken off where it `is_off` its mean already."""
     if source.kind == "group_norm":

@@ -1,4 +1,4 @@
-"""Reductions of a tensor that read one another's results, in one kernel: a channel's mean, and its variance around that.
+"""Reductions of a tensor that read one another's results, in one kernel: a mean, and the variance around it.
 
 Each is a tensor of its own where several read it. Apart, each goes over the tensor once, and in backward each makes a
 gradient of its size, which autograd then adds up.
@@ -102,7 +102,9 @@ def _joined(
     value = {leaf: substitute(expr, same) for leaf, expr in read.items()}
     still = frozenset(each.name for each in before)
     behind = tuple(
-        replace(each, expr=substitute(each.expr, value), still=each.still | (still & reads(substitute(each.expr, value))))
+        replace(
+            each, expr=substitute(each.expr, value), still=each.still | (still & reads(substitute(each.expr, value)))
+        )
         for each in other.reductions
     )
     results = [replace(each, expr=substitute(each.expr, value)) for each in other.results if each.name == second.result]

@@ -99,8 +99,8 @@ def without_elements(program: Program, of: Given) -> tuple[tuple[Program, ...], 
 
 
 def _of_moments(program: Program, of: Given, sums: Sequence[Reduction], results: Sequence[Result]) -> Program:
-    """Rows are the program's; columns are those of its dims that are not the tensor's space: the channels of a group, or
-    the batch. Where there are none, a sum is what it is made of."""
+    """Rows are the program's; columns are those of its dims that are not the tensor's space: the channels of a group,
+    or the batch. Where there are none, a sum is what it is made of."""
     kept = [*range(program.rows), *(d for d in range(program.rows, len(program.shape)) if _is_kept(program, of, d))]
     shape = tuple(program.shape[d] for d in kept)
     wide = [each for each in (*program.operands, *of.moments) if not _goes_over_space(program, of, each)]

@@ -45,7 +45,14 @@ def lower_measuring(
     found = found if writes else replace(found, results=())
     tiling = chosen(found, gpu)
     assert tiling is not None  # or the plan would not ask for it
-    sums = added_up(f"{conv.name}_moments", found, tiling, found.reductions, _totals(found.reductions, found.made_shape, moments), ())
+    sums = added_up(
+        f"{conv.name}_moments",
+        found,
+        tiling,
+        found.reductions,
+        _totals(found.reductions, found.made_shape, moments),
+        (),
+    )
     return near(conv, moments), lower_convolution(found, tiling, gpu), sums
 
 
@@ -63,7 +70,7 @@ def near(conv: Convolution, moments: Moments) -> Program:
     weights as they lie. Where a transposed convolution would turn them round, or has a part of them for each of its
     phases, it is a number of that size all the same."""
     of = conv.correlation.apart
-    batch, channel, *space = conv.source.strides
+    _, channel, *space = conv.source.strides
     group, made, read = of.weight_strides
     kernel = [axis.kernel for axis in of.axes]
     fits = [axis.extent >= axis.kernel for axis in of.axes]

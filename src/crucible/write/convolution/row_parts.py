@@ -16,9 +16,9 @@ def chains(conv: Convolution) -> dict[str, Expr]:
 
 
 def adds_up_beside(conv: Convolution) -> bool:
-    """Whether its reductions, if there are any, are what warpgroups add up beside a result that they write, or alone, as
-    norms want it of the tensor that they are taken of: sums of the product and of numbers of a channel. What reads another
-    reduction waits for it, and numbers of an image change from item to item: neither stays in registers."""
+    """Whether its reductions, if there are any, are what warpgroups add up beside one result that they write, or none,
+    as norms want it of the tensor that they are taken of: sums of the product and of numbers of a channel. What reads
+    another reduction waits for it, and numbers of an image change from item to item: neither stays in registers."""
     written = [each for each in conv.results if not each.sums]
     known = {PRODUCT, *(each.name for each in conv.operands if is_of_channel(each))}
     known -= {each.name for each in conv.reductions}
@@ -30,6 +30,6 @@ def check_adds_up_beside(conv: Convolution) -> None:
     """Raises MisuseError where a division was given to reductions that it does not serve."""
     if not adds_up_beside(conv):
         raise MisuseError(
-            f"{conv.name}: walks and streams add up beside one result at most that they write, sums of the product and of"
-            " numbers of a channel: give other reductions tiles"
+            f"{conv.name}: walks and streams add up, beside one result at most that they write, sums of the product and"
+            " of numbers of a channel: give other reductions tiles"
         )
