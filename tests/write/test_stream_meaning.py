@@ -103,6 +103,15 @@ def test_what_is_added_up_beside_a_result_is_of_each_image(name: str) -> None:
     assert error(BESIDE[name], kernel) < NEAR
 
 
+@pytest.mark.parametrize("name", BESIDE)
+def test_sums_are_added_up_without_a_result_too(name: str) -> None:
+    case = BESIDE[name]
+    alone = replace(case.fused, results=())
+    (kernel,) = build_streams(alone, case.divided, TWO).kernels
+    assert verify(kernel) == ()
+    assert error(case, kernel, alone) < NEAR
+
+
 @pytest.mark.parametrize("case", [*test_warpgroups.BESIDE, *BESIDE.values()], ids=lambda case: case.name)
 def test_parts_are_put_together_as_they_are_laid(case: Case) -> None:
     """By the program over them: all of an image and no others, of channels those that there are."""

@@ -136,6 +136,15 @@ def test_what_is_added_up_beside_a_result_is_of_each_image(name: str) -> None:
     assert error(BESIDE[name], kernel) < NEAR
 
 
+@pytest.mark.parametrize("name", BESIDE)
+def test_sums_are_added_up_without_a_result_too(name: str) -> None:
+    case = BESIDE[name]
+    alone = replace(case.fused, results=())
+    (kernel,) = build_walks(alone, case.divided, TWO).kernels
+    assert verify(kernel) == ()
+    assert error(case, kernel, alone) < NEAR
+
+
 @pytest.mark.parametrize("name", ["beside_planes", "beside_rows"])
 @pytest.mark.parametrize("word", ["another image", "not all"])
 def test_parts_of_items_are_where_they_are_read(name: str, word: str) -> None:
