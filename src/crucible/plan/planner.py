@@ -167,7 +167,7 @@ class _Planner:
             self.update(each for each in self.graph.operations if {*each.mutates} & {*operation.mutates})
         if self._is_for_kernels(operation):
             self._put_apart(operation)
-            for attempt in (operation.inputs, ()):
+            for attempt in (self._widest(operation), operation.inputs, ()):
                 try:
                     found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
                     self._check_repeated(operation, found)
@@ -182,6 +182,13 @@ class _Planner:
                     return
                 break
         self._call(operation)
+
+    def _widest(self, operation: Operation) -> tuple[str, ...]:
+        """What is reduced of the largest space among what an operation reads: a channel's variance beside what the
+        channels of a group have in common. Once it is in memory the rest may join."""
+        sizes = {n: math.prod(v.space) for n in operation.inputs if (v := self.waiting.get(n)) and v.per_row}
+        largest = max(sizes.values(), default=0)
+        return tuple(n for n, size in sizes.items() if size == largest and n not in self.types)
 
     def _put_apart(self, operation: Operation) -> None:
         """Computes what a convolution reads, if something else reads it too."""
