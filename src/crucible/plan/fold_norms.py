@@ -28,12 +28,12 @@ def behind_norm(make: Maker, reduced: Reduced, source: Operation) -> str | None:
         return None
     if math.prod(shape[d] for d in space) == 1 or make.work.values[given.name].tensor.dtype == "bfloat16":
         return None
-    mean, is_apart = reduced.pushed(make, Reduced(given.name, space, 1))
-    if reduced.windows and not is_apart:
-        return None  # the pool reads the tensor as often as the mean does, and gradients come back in two parts
+    mean = make.mean(given.name, space)
     spread = _spread(make, given.name, mean, space)
     over = replace(reduced, source=given.name, dims=tuple(d for d in reduced.dims if d > 1))
-    value = mean if over.dims == space and not over.windows else reduced.pushed(make, over)[0]
+    value, is_apart = (mean, True) if over.dims == space and not over.windows else reduced.pushed(make, over)
+    if reduced.windows and not is_apart:
+        return None  # the pool reads the tensor as often as the norm does, and gradients come back in two parts
     normed = _normed(make, source, value, mean, spread)
     if normed is None:
         return None
