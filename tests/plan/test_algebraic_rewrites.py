@@ -290,6 +290,10 @@ LEFT: dict[str, Callable[[], tuple[Module, torch.Tensor]]] = {
         Module(lambda m, x: ((y := m.norm(x)) - y.mean((2, 3), keepdim=True)) * y, norm=nn.GroupNorm(2, 6)),
         drawn(3, 6, 4, 5),
     ),
+    "a norm less its sum": lambda: (
+        Module(lambda m, x: (y := m.norm(x)) - y.sum((2, 3), keepdim=True), norm=nn.GroupNorm(2, 6)),
+        drawn(3, 6, 4, 5),
+    ),
     "a norm less its mean over channels": lambda: (
         Module(lambda m, x: (y := m.norm(x)) - y.mean((1, 2, 3), keepdim=True), norm=nn.GroupNorm(2, 6)),
         drawn(3, 6, 4, 5),

@@ -41,8 +41,8 @@ class Normed(nn.Module):
         y = y if self.between is None else self.between(y)
         z = self.norm(y)
         space = tuple(range(2, z.dim()))
-        if self.behind == "mean":
-            return z.mean(space)
+        if "mean" in self.behind:
+            return (z.mean(space), y) if "seen" in self.behind else z.mean(space)
         if self.behind == "centred":
             return z - z.mean(space, keepdim=True)
         return (z * 2, y) if self.behind == "seen" else z * 2
@@ -90,10 +90,18 @@ def test_norms_by_moments_are_what_they_were(name: str) -> None:
 
 @pytest.mark.usefixtures("pays")
 @pytest.mark.parametrize(
-    ("behind", "unread"), [("mean", True), ("twice", False), ("seen", False)], ids=["sums", "elements", "an output"]
+    ("behind", "affine", "unread"),
+    [
+        ("mean", True, True),
+        ("twice", True, False),
+        ("twice", False, False),
+        ("seen", True, False),
+        ("mean, seen", True, False),
+    ],
 )
-def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(behind: str, unread: bool) -> None:
-    module = Normed(nn.Conv2d(8, 64, 3), nn.GroupNorm(16, 64), F.hardswish, behind).train()
+def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(behind: str, affine: bool, unread: bool) -> None:
+    norm = nn.GroupNorm(16, 64, affine=affine)
+    module = Normed(nn.Conv2d(8, 64, 3), norm, F.hardswish, behind).train()
     conv, _ = measured(planned(module, torch.randn(2, 8, 12, 16)))
     writes = [
         {name for each in lowered_forward(conv, H200, keeping=keeping) for k in each.kernels for name in k.writes}
@@ -150,11 +158,14 @@ def test_nothing_is_measured_for(why: str) -> None:
     assert not any(each.moments or each.given for each in fused_steps(plan))
 
 
-@pytest.mark.parametrize(("channels", "size", "taken"), [(64, 128, True), (64, 12, False)], ids=["large", "small"])
-def test_it_has_to_pay(channels: int, size: int, taken: bool) -> None:
-    """Small rows stay in registers, and launches take longer than what is not read."""
-    module = Normed(nn.Conv2d(8, channels, 3), nn.GroupNorm(16, channels))
-    plan = planned(module, torch.empty(128, 8, size, size))
+@pytest.mark.parametrize(
+    ("batch", "size", "taken"),
+    [(128, 128, True), (2, 128, False), (4096, 12, False)],
+    ids=["large", "little to read", "rows that stay in registers"],
+)
+def test_it_has_to_pay(batch: int, size: int, taken: bool) -> None:
+    module = Normed(nn.Conv2d(8, 64, 3), nn.GroupNorm(16, 64))
+    plan = planned(module, torch.empty(batch, 8, size, size))
     assert any(each.moments for each in fused_steps(plan)) == taken
 
 
