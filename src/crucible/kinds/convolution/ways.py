@@ -31,6 +31,7 @@ _NOT_TOLD = {
     "tensors",
     "loads",
     "chain_slots",
+    "crossings",
     "spread",
     "pool",
     "exact",

@@ -14,7 +14,7 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.row_parts import adds_up_beside
+from crucible.write.convolution.row_parts import adds_up_beside, crosses_alone
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.streams import GROUPS, TILE, Streams
 from crucible.write.convolution.warpgroup.walks import lengths
@@ -32,7 +32,7 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
     phases, float32 kept exact, pools, and reductions of rows other than sums beside a result."""
-    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool:
+    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool or not crosses_alone(conv):
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
 
@@ -51,13 +51,15 @@ class Moved:
     """Of these tensors, those that it reads."""
     slots: int = 0
     """Instructions of functions for an output."""
+    crossings: int = 0
+    """Reductions over channels."""
 
 
 def moved_by(conv: Convolution) -> Moved:
     sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
     spread = conv.spread.sizes if conv.spread else ()
     tensors = loads + len(conv.results) - sums
-    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots)
+    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots, len(conv.crossings))
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -85,14 +87,14 @@ def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved 
 def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
-    most = MOST_SUMS if moved.tensors == 1 and not moved.sums else FEWER_SUMS
+    most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1):
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
                              walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
-                             chain_slots=moved.slots, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
+                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
