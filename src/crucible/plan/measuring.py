@@ -38,7 +38,7 @@ def with_moments_taken(
         if not readers or not _pays(step.compute, moments, len(readers) * step.type.bytes, gpu):
             continue
         moments = _named(step, new_name)
-        measuring = replace(step, moments=moments)
+        measuring = replace(step, aside=moments)
         found[place] = measuring
         types.update(measuring.measured)
         for n in readers:
@@ -51,7 +51,7 @@ def with_moments_taken(
 
 def _asks_for_sums(step: Step, tensor: str) -> bool:
     """Whether its forward reads moments alone, and its gradients, which read the tensor, are the tensor's."""
-    if not isinstance(step, Fused) or step.given is None or not isinstance(step.compute, Program):
+    if not isinstance(step, Fused) or not isinstance(step.given, Given) or not isinstance(step.compute, Program):
         return False
     of_rows = all(step.compute.is_per_row(each) for each in step.compute.results)
     return of_rows and all(step.operands[each] == tensor for each in step.wanted)

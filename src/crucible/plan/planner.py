@@ -13,6 +13,7 @@ from crucible.plan import (
     along,
     bases,
     convolutions,
+    crossing,
     forks,
     keeping,
     layouts,
@@ -138,6 +139,7 @@ class _Planner:
         steps = uses.told_apart(steps, self.types, self.differentiable, self.graph.is_seen, self.new_name)
         steps = keeping.with_products_kept(steps, self.gpu)
         steps = measuring.with_moments_taken(steps, self.types, self.gpu, kept, self.new_name)
+        steps = crossing.with_crossings_taken(steps, self.types, self.gpu, kept, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for

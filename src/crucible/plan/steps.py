@@ -11,6 +11,7 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.crossings import Crossed, Crossings
 from crucible.write.moments import Given, Moments
 from crucible.write.pool import Pool
 from crucible.write.product.matrix import Product
@@ -116,13 +117,13 @@ class Fused:
     makes. Gradients of such operands are parts of one tensor, which they fill."""
     product_alone: bool = False
     """Whether a convolution that saves its product writes it alone then, and a program makes the result of it."""
-    moments: Moments | None = None
-    """What a convolution writes beside its result, for the first sums of a program that reads it."""
+    aside: Moments | Crossings | None = None
+    """What a convolution writes beside its result, for the first reductions of programs that read it."""
     unread: bool = False
-    """Whether nothing reads a convolution's result where no gradients are taken: its moments are all that is asked for,
-    and it is not written then."""
-    given: Given | None = None
-    """Of a program, the moments that its first sums are made of."""
+    """Whether nothing reads a convolution's result where no gradients are taken: what it writes aside is all that is
+    asked for, and the result is not written then."""
+    given: Given | Crossed | None = None
+    """Of a program, the moments that its first sums are made of, or the crossings that are its reductions."""
 
     @property
     def results(self) -> dict[str, TensorType]:
@@ -137,16 +138,16 @@ class Fused:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Further results that take no gradient: moments, and new values of buffers."""
-        return (*(self.moments.names if self.moments else ()), *self.updates)
+        """Further results that take no gradient: what is written aside, and new values of buffers."""
+        return (*(self.aside.names if self.aside else ()), *self.updates)
 
     @property
     def measured(self) -> dict[str, TensorType]:
-        """The moments that it writes."""
-        if self.moments is None:
+        """What it writes aside."""
+        if self.aside is None:
             return {}
         assert isinstance(self.compute, Convolution)
-        return self.moments.types(self.compute.made_shape)
+        return self.aside.types(self.compute.made_shape)
 
     @property
     def readable(self) -> dict[str, TensorType]:
@@ -205,7 +206,7 @@ class Fused:
         """The operands that are tensors outside, with the space that each is laid over."""
         compute = self.compute
         if isinstance(compute, Program):
-            further = self.given.moments if self.given else ()
+            further = self.given.operands if self.given else ()
             return [(operand, compute.shape) for operand in (*compute.operands, *further)]
         if isinstance(compute, Convolution):
             return [(each, compute.space(each)) for each in (compute.source, compute.weight, *compute.operands)]

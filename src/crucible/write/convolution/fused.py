@@ -58,7 +58,7 @@ class Convolution:
     @property
     def exprs(self) -> tuple[Expr, ...]:
         """All chains."""
-        return tuple(each.expr for each in (*self.results, *self.reductions, *self.crossings))
+        return (*(each.expr for each in self.results), *(each.expr for each in (*self.reductions, *self.crossings)))
 
     @property
     def loaded(self) -> list[Operand]:

@@ -88,7 +88,7 @@ class Frame:
 
     def _crossings(self) -> dict[str, Laid]:
         """Of reductions over channels, of a part of them each: laid over the results."""
-        batch, _, *space = self.conv.made_shape
+        space = self.conv.made_shape[2:]
         strides = (math.prod(space), 0, *contiguous(space))
         found = dict[str, Laid]()
         for each, buffer in zip(self.conv.crossings, self.scene.crossings, strict=True):

@@ -94,7 +94,8 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Str
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
                              walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
-                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
+                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
+                             machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
