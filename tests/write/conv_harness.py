@@ -303,7 +303,9 @@ def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulated,
     lowered = {case.name: case.lowered() for case in cases}
     assert len(lowered) == len(cases), "two cases have one name"
     names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream", "shift")
-    types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
+    crossed = dict.fromkeys(("least", "across"), "float32")
+    buffers = [{b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
+    types = [dict.fromkeys(names, case.dtype) | crossed | of for case, of in zip(cases, buffers, strict=True)]
     run = loaded("convolutions", list(lowered.values()), types, load, builds)
     first, number = {}, 0
     for name, each in lowered.items():
