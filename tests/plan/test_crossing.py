@@ -36,6 +36,7 @@ BEHIND: dict[str, Behind] = {
     "both": lambda h: h.amax(1) + h.mean(1),
     "and more": lambda h: (torch.relu(h.amax(1)), h.softmax(1)),
     "itself": lambda h: (h.amax(1), h),
+    "off": lambda h: h - h.amax(1, keepdim=True),
     "softmax": lambda h: h.softmax(1),
     "of rows too": lambda h: h.amax((1, 2)),
 }
@@ -102,7 +103,7 @@ def test_two_reductions_are_taken_at_once() -> None:
     assert isinstance(step.aside, Crossings) and [each.kind for each in step.aside.reductions] == ["max", "sum"]
 
 
-@pytest.mark.parametrize("behind", ["softmax", "of rows too"])
+@pytest.mark.parametrize("behind", ["off", "softmax", "of rows too"])
 def test_what_asks_for_more_than_positions_is_left(behind: str) -> None:
     plan = planned(behind)
     assert not taking(plan) and all(not isinstance(each, Fused) or each.aside is None for each in plan.steps)
@@ -154,7 +155,7 @@ def in_parts(conv: Convolution, gpu: Gpu) -> Streams:
      ("both", "beside"), ("and more", "beside")],
 )  # fmt: skip
 def test_answers_and_gradients_are_eagers(behind: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the convolution writes them, in one part or in several, or a program behind it where gradients are taken."""
+    """Whether the convolution writes them, in one part or in several, or a program where gradients are taken."""
     monkeypatch.setattr(crossing, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(keeping, "crossing_pays", lambda *_, **__: how != "by a program")
     if how == "in parts":

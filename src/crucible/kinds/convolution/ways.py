@@ -83,7 +83,8 @@ def _of(question: Multiplying, gpu: Gpu, count: int) -> list[Way]:
     if conv.reductions or question.alike:
         return _of_pass(question, found, gpu, count)
     first = choice.chosen(conv, gpu)
-    found = sorted([*([] if conv.crossings else found), *best_for_warpgroups(conv, count, gpu)], key=lambda way: clocks(question, way))
+    found = [] if conv.crossings else found
+    found = sorted([*found, *best_for_warpgroups(conv, count, gpu)], key=lambda way: clocks(question, way))
     return [*([first] if first else []), *found]
 
 

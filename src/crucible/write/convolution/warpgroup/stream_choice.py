@@ -25,6 +25,9 @@ MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 128, 128, 96
 """Of an instruction (nvcc holds one to the 128 registers that 512 threads have, whatever `setmaxnreg` adds: 256 columns
 are refused, C7602); registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
 up to 376 bytes)."""
+MOST_CROSSED = 152
+"""Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
+16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
 
@@ -99,8 +102,15 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Str
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
-            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_crossings(wanted):
                 yield from _with_slots(wanted, gpu)
+
+
+def _holds_crossings(wanted: Streams) -> bool:
+    """Whether what reductions over channels take fits in registers: two of a tile for each, and where its positions
+    are, in each tensor."""
+    crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
+    return not wanted.crossings or wanted.tiles * (wanted.held + crossed) <= MOST_CROSSED
 
 
 def _channels(of: Correlation) -> list[int]:
