@@ -20,6 +20,8 @@ from crucible.kinds.convolution import keeping
 from crucible.plan import crossing
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Fused, Plan
+from crucible.schedule.machine import H200 as MACHINE
+from crucible.schedule.machine import MACHINES
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by
@@ -133,6 +135,8 @@ def test_crossings_lie_over_positions() -> None:
     assert program.shape == (2, 5, 6) and [each.name for each in program.operands] == ["taken"]
     for shape in ((2, 4, 10, 6), (2, 16, 5, 3), (1, 8, 5, 6)):  # another tensor's channels
         assert crossed(of_channels(tensor("h")), "h", shape, ("taken",)) is None
+    columns = of_channels(tensor("h"), operands=(Operand("h", "float32", (320, 40, 8, 1)),), shape=(2, 8, 5, 8))
+    assert crossed(columns, "h", (2, 8, 5, 8), ("taken",)) is None  # as many columns as channels
     begun = replace(of_channels(tensor("h")).operands[0], start=1)
     assert crossed(of_channels(tensor("h"), operands=(begun,)), "h", (2, 8, 5, 6), ("taken",)) is None
 
@@ -142,10 +146,21 @@ def test_small_and_half_results_are_left() -> None:
     assert not taking(planned("least", dtype=torch.float16))
 
 
-def in_parts(conv: Convolution, gpu: Gpu) -> Streams:
-    """The best division of two blocks' channels."""
-    found = best_streams(conv.correlation, UNITS[conv.source.dtype], 20, gpu, moved_by(conv))
-    return next(each for each in found if each.channel_tiles == 2)
+def test_what_takes_longer_than_to_read_the_result_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taking(planned("itself", (128, 16, 240, 240)))
+    slow = replace(MACHINE.streams, crossing_instructions=MACHINE.streams.crossing_instructions * 20)
+    monkeypatch.setitem(MACHINES, "h200", replace(MACHINE, streams=slow))
+    assert not taking(planned("itself", (128, 16, 240, 256)))  # estimates are kept by sizes
+
+
+def in_parts(parts: int) -> Callable[[Convolution, Gpu], Streams]:
+    """The best division of the channels among so many blocks."""
+
+    def chosen(conv: Convolution, gpu: Gpu) -> Streams:
+        found = best_streams(conv.correlation, UNITS[conv.source.dtype], 40, gpu, moved_by(conv))
+        return next(each for each in found if each.channel_tiles == parts)
+
+    return chosen
 
 
 @pytest.mark.slow
@@ -158,8 +173,7 @@ def test_answers_and_gradients_are_eagers(behind: str, how: str, monkeypatch: py
     """Whether the convolution writes them, in one part or in several, or a program where gradients are taken."""
     monkeypatch.setattr(crossing, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(keeping, "crossing_pays", lambda *_, **__: how != "by a program")
-    if how == "in parts":
-        monkeypatch.setattr(kinds, "chosen", in_parts)
+    monkeypatch.setattr(kinds, "chosen", in_parts(2 if how == "in parts" else 1))
     torch.manual_seed(0)
     module, x = Net(behind, 32), torch.randn(2, 16, 9, 18)
     assert taking(fuse(trace(module, [x])))
