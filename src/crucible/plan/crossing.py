@@ -15,7 +15,6 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.crossings import Crossings, crossed, crossings
 from crucible.write.program import Program, Reduction
 
-NOTE = "its reductions over channels are those that {name} takes of {tensor} as it is written"
 MOST = 2
 """Crossings of a convolution: each takes two registers of a tile."""
 
@@ -83,7 +82,7 @@ def _reading(step: Step, of: Fused, own: Crossings) -> Fused:
     (operand,) = (each.name for each in step.compute.operands if step.operands[each.name] == of.result)
     given = crossed(step.compute, operand, of.type.shape, own.names)
     operands = {**step.operands, **{name: name for name in own.names}}
-    note = NOTE.format(name=of.name, tensor=of.result)
+    note = f"its reductions over channels are those that {of.name} takes of {of.result} as it is written"
     return replace(step, given=given, operands=operands, notes=(*step.notes, note))
 
 
