@@ -34,11 +34,14 @@ from crucible.tuning.bench import Bench, Calls, Run, host
 from crucible.tuning.cache import Cache, Measured, Tried
 from crucible.tuning.expected import subject
 from crucible.tuning.search import Search, check_gpu, questions
+from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.phases import PhaseWalks
+from crucible.write.convolution.warpgroup.streams import Streams
 from crucible.write.convolution.warpgroup.walks import Walks
 from crucible.write.convolution.weight_division import Division
+from crucible.write.program import Reduction
 from support import NIGHTLY
 
 TASK = Path(__file__).parents[1] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"
@@ -254,6 +257,40 @@ def test_a_fault_in_a_way_is_refused_by_name(bench: Bench, built: dict[str, list
     watched = replace(bench, faults=lambda: ["a write outside of memory"])
     with pytest.raises(TuningError, match="a write outside of memory"):
         watched.measured(question, found, built[key], GPU)
+
+
+def crossing(*, writes: bool) -> Question:
+    """A convolution that is reduced over its channels, beside its result or without it."""
+    (step,) = (each for each in planned("chain").steps if isinstance(each, Fused))
+    conv = step.compute
+    assert isinstance(conv, Convolution)
+    (result,) = conv.results
+    crossings = (Reduction("least", "max", -result.expr), Reduction("mean", "sum", result.expr * 0.25))
+    named = replace(conv, name=f"crossing_{writes}", results=conv.results if writes else (), crossings=crossings)
+    return Multiplying(named, int(writes))
+
+
+@pytest.mark.slow
+def test_reductions_over_channels_are_of_streams_and_judged(bench: Bench) -> None:
+    """Of a block that has all channels, and of blocks that have parts of them."""
+    for question in (crossing(writes=True), crossing(writes=False)):
+        found = ways.ways(question, GPU, 40)
+        assert {type(way) for way in found} == {Streams} and question.text != asked_of_product(question).text
+        found = [next(way for way in found if way.channel_tiles == parts) for parts in (1, 2)]
+        made = bench.built(GPU, {question.text: (question, found)})[question.text]
+        assert len(bench.measured(question, found, made, GPU)) == len(found)
+        for way, run_ in zip(found, made, strict=True):
+            named, work = host(question, way, GPU, "named"), subject(question, bench.device)
+            values = run_(*(work.given[name] for name in named.takes))
+            for at, name in enumerate(named.makes):
+                with pytest.raises(TuningError, match=name.removesuffix("_parts")):
+                    bench.measured(question, [way], [lambda *_, at=at, all_=values: altered(all_, at, 9.0)], GPU)
+
+
+def asked_of_product(question: Question) -> Question:
+    """Without its reductions."""
+    assert isinstance(question, Multiplying)
+    return replace(question, conv=replace(question.conv, crossings=()))
 
 
 # chosen, and kept

@@ -22,7 +22,7 @@ from crucible.write.convolution.reducing import ReducingConvolution
 from crucible.write.convolution.windows import Windows
 from crucible.write.evaluate import evaluate, evaluate_program
 from crucible.write.expression import name_of
-from crucible.write.moments import without_elements
+from crucible.write.moments import Moments, without_elements
 from crucible.write.pool import POOLED, Pool
 from crucible.write.product.matrix import Product
 from crucible.write.program import Operand, Program
@@ -246,11 +246,11 @@ def _convolution(step: Fused, conv: Convolution, known: Tensors) -> torch.Tensor
 
 def _moments(step: Fused, conv: Convolution, known: Tensors, made: torch.Tensor) -> list[torch.Tensor]:
     """What it takes of its result."""
-    if step.moments is None:
+    if not isinstance(step.aside, Moments):
         return []
-    program = near(conv, step.moments)
+    program = near(conv, step.aside)
     storages = {each.name: _storage(known[step.operands[each.name]]) for each in program.operands}
-    around = torch.from_numpy(evaluate_program(program, storages)[step.moments.names[0]])
+    around = torch.from_numpy(evaluate_program(program, storages)[step.aside.names[0]])
     space = tuple(range(2, made.dim()))
     off = made.detach() - around.reshape(-1, *(1 for _ in space))
     return [around, off.sum(space), off.square().sum(space)]

@@ -60,7 +60,7 @@ def pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def measured(plan: Plan) -> tuple[Fused, list[Fused]]:
     """The convolution that writes moments, and the steps that take them."""
     steps = fused_steps(plan)
-    (conv,) = (each for each in steps if each.moments)
+    (conv,) = (each for each in steps if each.aside)
     return conv, [each for each in steps if each.given]
 
 
@@ -90,7 +90,7 @@ def test_norms_by_moments_are_what_they_were(name: str) -> None:
 
 @pytest.mark.usefixtures("pays")
 @pytest.mark.parametrize(
-    ("behind", "affine", "unread"),
+    ("behind", "affine", "unwritten"),
     [
         ("mean", True, True),
         ("twice", True, False),
@@ -99,7 +99,9 @@ def test_norms_by_moments_are_what_they_were(name: str) -> None:
         ("mean, seen", True, False),
     ],
 )
-def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(behind: str, affine: bool, unread: bool) -> None:
+def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(
+    behind: str, affine: bool, unwritten: bool
+) -> None:
     norm = nn.GroupNorm(16, 64, affine=affine)
     module = Normed(nn.Conv2d(8, 64, 3), norm, F.hardswish, behind).train()
     conv, _ = measured(planned(module, torch.randn(2, 8, 12, 16)))
@@ -107,8 +109,8 @@ def test_a_result_that_gives_sums_alone_is_written_for_gradients_alone(behind: s
         {name for each in lowered_forward(conv, H200, keeping=keeping) for k in each.kernels for name in k.writes}
         for keeping in (False, True)
     ]
-    assert [conv.result in each for each in writes] == [not unread, True]
-    assert conv.moments is not None and all({*conv.moments.names} <= each for each in writes)
+    assert [conv.result in each for each in writes] == [not unwritten, True]
+    assert conv.aside is not None and all({*conv.aside.names} <= each for each in writes)
 
 
 class Read(nn.Module):
@@ -127,7 +129,7 @@ class Read(nn.Module):
 def test_a_result_that_others_read_is_written() -> None:
     plan = check(Read(), torch.randn(2, 3, 8, 8), gradients=False)
     conv, readers = measured(plan)
-    assert readers and not conv.unread
+    assert readers and not conv.unwritten
 
 
 REFUSED = {
@@ -155,7 +157,7 @@ def test_nothing_is_measured_for(why: str) -> None:
     function, options = REFUSED[why]
     plan = fuse(trace(Other(function), [torch.randn(2, 3, 10, 10)], drops=True), **options)
     assert any(isinstance(each.compute, Convolution) for each in fused_steps(plan)) or "pool" in why
-    assert not any(each.moments or each.given for each in fused_steps(plan))
+    assert not any(each.aside or each.given for each in fused_steps(plan))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_nothing_is_measured_for(why: str) -> None:
 def test_it_has_to_pay(batch: int, size: int, taken: bool) -> None:
     module = Normed(nn.Conv2d(8, 64, 3), nn.GroupNorm(16, 64))
     plan = planned(module, torch.empty(batch, 8, size, size))
-    assert any(each.moments for each in fused_steps(plan)) == taken
+    assert any(each.aside for each in fused_steps(plan)) == taken
 
 
 @pytest.mark.slow

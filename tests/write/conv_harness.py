@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from launcher import Run, emulated, loaded
@@ -96,6 +97,34 @@ class Beside(Case):
 
 def beside(case: Case) -> Beside:
     return Beside(**case.__dict__)
+
+
+@dataclass(frozen=True)
+class Crossing(Case):
+    """With the least over its channels and their sum, for each position, beside its result or without it."""
+
+    writes: bool = True
+
+    @property
+    def fused(self) -> Convolution:
+        conv = super().fused
+        (result,) = conv.results
+        found = (Reduction("least", "max", -result.expr), Reduction("across", "sum", result.expr * 0.5))
+        return replace(conv, results=conv.results if self.writes else (), crossings=found)
+
+
+def crossing(case: Case, *, writes: bool = True) -> Crossing:
+    return Crossing(**case.__dict__, writes=writes)
+
+
+def crossed(case: Case, reduction: Reduction, found: Mapping[str, Any]) -> Any:
+    """What a kernel left of a reduction over channels, as [image, *space]; blocks may have parts of them."""
+    batch, _, *space = case.correlation.out_shape
+    name = f"{reduction.name}_parts" if case.divided.channel_tiles > 1 else reduction.name
+    parts = found[name].reshape(-1, batch, *space)
+    if reduction.kind == "sum":
+        return parts.sum(0)
+    return parts.max(0) if isinstance(parts, np.ndarray) else parts.amax(0)
 
 
 def row_sums(case: Case, parts: Any) -> Any:
@@ -258,6 +287,8 @@ class Built:
             known["result"] = torch.full_like(known["weight"], 7)
         elif isinstance(case, Case):
             known["out"] = self._full(case.correlation.out_shape, case.dtype)
+            batch, _, *space = case.correlation.out_shape
+            known |= {each.name: self._full((batch, *space), "float32") for each in case.fused.crossings}
         for number, kernel in enumerate(lowered.kernels, self.first[case.name]):
             self.run(number, [known[name] for name in (*kernel.reads, *kernel.writes)])
         return {name: tensor.cpu() for name, tensor in known.items()}
@@ -272,7 +303,9 @@ def build(cases: Sequence[Buildable], load: Callable[..., Any] = emulated,
     lowered = {case.name: case.lowered() for case in cases}
     assert len(lowered) == len(cases), "two cases have one name"
     names = ("x", "weight", "out", "bias", "other", "source", "grad", "result", "scale", "upstream", "shift")
-    types = [dict.fromkeys(names, case.dtype) | {b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
+    crossed = dict.fromkeys(("least", "across"), "float32")
+    buffers = [{b.name: b.dtype for b in lowered[case.name].buffers} for case in cases]
+    types = [dict.fromkeys(names, case.dtype) | crossed | of for case, of in zip(cases, buffers, strict=True)]
     run = loaded("convolutions", list(lowered.values()), types, load, builds)
     first, number = {}, 0
     for name, each in lowered.items():
@@ -387,6 +420,17 @@ def sums_are_right(built: Built, case: Case) -> str:
         if not error < 2e-6:
             return f"{case.name}: error {error:.2g} of what is added up, in {each.name}"
     return ""
+
+
+def crossings_are_right(built: Built, case: Crossing) -> str:
+    """Runs a case that is reduced over channels; words where it is wrong."""
+    known = operands(case)
+    found, (right, size) = built(case, known), wanted(case, known)
+    for each, end in zip(case.fused.crossings, ((-right).amax(1), right.sum(1) * 0.5), strict=True):
+        error = ((crossed(case, each, found).double() - end).abs() / size.sum(1)).max().item()
+        if not error < 2e-6:
+            return f"{case.name}: error {error:.2g} of what is added up, in {each.name}"
+    return "" if case.writes == bool((found["out"] != 7).any()) else f"{case.name}: the result"
 
 
 def row_sums_are_right(built: Built, case: Beside) -> str:

@@ -20,14 +20,17 @@ from test_packing_meaning import packing
 from test_walk_meaning import error, held, misplaced, moved
 from test_warpgroup_streams import Spreading
 
+from crucible.errors import MisuseError
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.memory import BARRIER, memory, pipelines
 from crucible.kernel.verify import verify
 from crucible.kernel.whereabouts import OutOfBounds, Raced
+from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.reducing import added_up
 from crucible.kinds.convolution.streams.lower import build_streams
+from crucible.write.convolution.choice import chosen
 from crucible.write.convolution.halo import UNITS
 from crucible.write.convolution.tiling import Tiling
 from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, moved_by, stream
@@ -143,6 +146,61 @@ def test_sums_begin_anew_with_an_item() -> None:
         early = changed(streaming(case), ir.Sync, lambda node: ir.Note("left out"), which)
         with pytest.raises(Raced, match="two threads touch what is one's alone"):
             error(case, early)
+
+
+# reductions over channels, of each position
+
+CROSSING = {case.name: case for case in test_warpgroup_streams.CROSSING}
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_positions_have_what_their_channels_come_to(name: str) -> None:
+    kernel = streaming(CROSSING[name])
+    assert verify(kernel) == ()
+    assert error(CROSSING[name], kernel) < NEAR
+
+
+def of_two_lanes(node: ir.Reduce) -> ir.Node:
+    return replace(node, sizes=(replace(node.sizes[0], value=2),))
+
+
+def without_part(node: ir.Store) -> ir.Node:
+    """Where another block writes."""
+    to, positions = node.to, 9 * 13
+    is_part = isinstance(to, ir.Global) and getattr(to.tensor, "name", "").endswith("_parts")
+    return replace(node, to=replace(to, at=to.at % positions)) if is_part else node
+
+
+CROSSED_WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
+    "Reduce: of two lanes": ("streamed_crossing", ir.Reduce, of_two_lanes, 0),
+    "Accumulate: left out": ("streamed_crossing_alone", ir.Accumulate, lambda _: ir.Note("left out"), 1),
+    "Accumulate: of the other kind": (
+        "streamed_crossing_tiles", ir.Accumulate, lambda node: replace(node, kind="max"), -1,
+    ),
+    "Declare: from 0 on": (
+        "streamed_crossing_once", ir.Declare, lambda node: replace(node, start="sum" if node.start else ""), -1,
+    ),
+    "Store: where another block writes": ("streamed_crossing_parts", ir.Store, without_part, -1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", CROSSED_WRONG)
+def test_wrong_crossings_are_seen(word: str) -> None:
+    name, kind, change, which = CROSSED_WRONG[word]
+    assert not error(CROSSING[name], changed(streaming(CROSSING[name]), kind, change, which)) < NEAR
+
+
+def test_other_divisions_than_streams_do_not_reduce_over_channels() -> None:
+    case = CROSSING["streamed_crossing"]
+    conv = case.fused
+    assert isinstance(chosen(conv, TWO), Streams)
+    tiles = chosen(replace(conv, crossings=()), replace(TWO, compute_capability=(8, 0)))
+    with pytest.raises(MisuseError, match="streams reduce over channels, and Tiling do not"):
+        lower_convolution(conv, tiles, TWO)
+    summed = replace(conv, results=(replace(conv.results[0], strides=(0, 1, 0, 0), sums=True),))
+    assert chosen(summed, TWO) is None and chosen(replace(conv, exact=True), TWO) is None
+    with pytest.raises(MisuseError, match="leave the sums to a program"):
+        build_streams(summed, case.divided, TWO)
 
 
 # windows

@@ -13,7 +13,7 @@ import pytest
 import test_warpgroups
 import test_warpgroups_exact
 import torch
-from conv_harness import TWO, Case, row_sums
+from conv_harness import TWO, Case, crossed, row_sums
 from kernel_mutants import changed
 from test_packing_meaning import packing
 
@@ -77,6 +77,11 @@ def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> flo
     for reduction in conv.reductions:
         wanted = np.asarray(evaluate(reduction.expr, values)).reshape(*of.out_shape[:2], -1).sum(2)
         made = row_sums(case, found[f"{reduction.name}_parts"])
+        errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
+    for crossing in conv.crossings:
+        wanted = np.asarray(evaluate(crossing.expr, values))
+        wanted = wanted.max(1) if crossing.kind == "max" else wanted.sum(1)
+        made = crossed(case, crossing, found)
         errors.append(float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted)))
     return max(errors) if np.isfinite(errors).all() else np.inf
 

@@ -17,9 +17,12 @@ from conv_harness import (
     Beside,
     Built,
     Case,
+    Crossing,
     backward,
     beside,
     build,
+    crossing,
+    crossings_are_right,
     forward,
     is_right,
     operands,
@@ -114,6 +117,26 @@ BESIDE = [
     )
 ]  # fmt: skip
 """Boxes that do not divide outputs, of one plane or several, channels fewer than a tile's."""
+
+
+CROSSING = [
+    *(
+        crossing(case, writes=writes)
+        for case, writes in (
+            (of_layer("crossing", (2, 16, 9, 13), 44, (3, 3), chain="shifted", box=(8, 16), channels=48), True),
+            (of_layer("crossing_alone", (2, 16, 9, 13), 44, (3, 3), chain="shifted", box=(8, 16), channels=48), False),
+            (of_layer("crossing_tiles", (2, 8, 9, 9), 128, (3, 3), box=(16, 8), channels=64, slots=2), True),
+            (of_layer("crossing_parts", (1, 24, 9, 13), 44, (3, 3), box=(8, 16), channels=24), False),
+            (of_layer("crossing_once", (2, 16, 6, 8, 14), 12, (3, 3, 3), chain="biased", once=True, box=(1, 8, 16),
+                      walk=4, slots=3, channels=16), True),
+            (of_layer("crossing_each", (2, 8, 6, 12, 20), 32, (2, 1, 2), of={"dilation": 2}, once=False,
+                      box=(1, 8, 16), walk=4), False),
+            (of_layer("crossing_in_pieces", (1, 16, 3, 70), 40, (3, 3), box=(2, 64), tile_rows=1), True),
+            (of_layer("crossing_five_taps", (2, 12, 70), 8, (5,)), True),
+        )
+    ),
+]  # fmt: skip
+"""Channels fewer than a tile's, in several tiles, boxes half filled, planes walked along."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +250,12 @@ def way_of(number: int) -> Callable[[Tiling], Tiling]:
 CASES += drawn_cases()
 TRIED = some(CASES, 6, lambda case: case.name == "streamed_summed")
 BESIDE_HERE = some(BESIDE, 8, lambda case: case.name == "streamed_beside_once")
+CROSSING_HERE = some(CROSSING, 2, lambda case: case.name == "streamed_crossing_parts")
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return build([*TRIED, *BESIDE_HERE])
+    return build([*TRIED, *BESIDE_HERE, *CROSSING_HERE])
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -258,6 +282,12 @@ def test_channel_sums_are_those_of_the_output(built: Built) -> None:
 @pytest.mark.parametrize("case", BESIDE_HERE, ids=lambda case: case.name)
 def test_images_have_sums_of_their_own_beside_a_result(built: Built, case: Beside) -> None:
     assert row_sums_are_right(built, case) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", CROSSING_HERE, ids=lambda case: case.name)
+def test_positions_have_what_their_channels_come_to(built: Built, case: Crossing) -> None:
+    assert crossings_are_right(built, case) == ""
 
 
 @pytest.mark.usefixtures("no_faults")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept, lower_convolution_backward
+from crucible.kinds.convolution.crossings import lower_crossing
 from crucible.kinds.convolution.keeping import lower_keeping
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.moments import lower_measuring
@@ -21,6 +22,7 @@ from crucible.plan.steps import Fused
 from crucible.write.adjoint import adjoint
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.crossings import Crossed, Crossings, of_rows
 from crucible.write.finer import finer
 from crucible.write.kernel import Buffer, Lowered
 from crucible.write.moments import without_elements
@@ -46,6 +48,8 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
     if isinstance(step.compute, Program):
         if step.given is None:
             return (lower(step.compute, gpu.sms),)
+        if isinstance(step.given, Crossed):
+            return (lower(of_rows(step.compute, step.given), gpu.sms),)
         programs, between = without_elements(step.compute, step.given)
         return (Lowered((), between), *(lower(each, gpu.sms) for each in programs))
     if isinstance(step.compute, Convolution):
@@ -63,10 +67,12 @@ def lowered_forward(step: Fused, gpu: Gpu, *, keeping: bool = False) -> tuple[Lo
 def _convolved(step: Fused, conv: Convolution, gpu: Gpu, *, keeping: bool) -> tuple[Lowered | Program, ...]:
     if keeping:
         further = [each for each in kept(conv, step.wanted, f"grad_{step.result}") if each.name in step.saved]
-        return lower_keeping(conv, further, gpu, alone=step.product_alone, moments=step.moments)
-    if step.moments is None:
+        return lower_keeping(conv, further, gpu, alone=step.product_alone, aside=step.aside)
+    if step.aside is None:
         return (lower_convolution(conv, gpu=gpu),)
-    return lower_measuring(conv, step.moments, gpu, writes=not step.unread)
+    if isinstance(step.aside, Crossings):
+        return lower_crossing(conv, step.aside, gpu, writes=not step.unwritten)
+    return lower_measuring(conv, step.aside, gpu, writes=not step.unwritten)
 
 
 def lowered_backward(step: Fused, gpu: Gpu) -> Backward:

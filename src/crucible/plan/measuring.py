@@ -17,8 +17,6 @@ from crucible.write.convolution.fused import Convolution
 from crucible.write.moments import Given, Moments, given
 from crucible.write.program import Program
 
-NOTE = "its first sums are made of those that {name} takes of {tensor} as it is written"
-
 
 def with_moments_taken(
     steps: Sequence[Step],
@@ -38,20 +36,20 @@ def with_moments_taken(
         if not readers or not _pays(step.compute, moments, len(readers) * step.type.bytes, gpu):
             continue
         moments = _named(step, new_name)
-        measuring = replace(step, moments=moments)
+        measuring = replace(step, aside=moments)
         found[place] = measuring
         types.update(measuring.measured)
         for n in readers:
             found[n] = _reading(found[n], step, moments, gpu)
         others = (each for each in found if step.result in each.reads)
         if step.result not in kept and all(_asks_for_sums(each, step.result) for each in others):
-            found[place] = replace(measuring, unread=True)
+            found[place] = replace(measuring, unwritten=True)
     return tuple(found)
 
 
 def _asks_for_sums(step: Step, tensor: str) -> bool:
     """Whether its forward reads moments alone, and its gradients, which read the tensor, are the tensor's."""
-    if not isinstance(step, Fused) or step.given is None or not isinstance(step.compute, Program):
+    if not isinstance(step, Fused) or not isinstance(step.given, Given) or not isinstance(step.compute, Program):
         return False
     of_rows = all(step.compute.is_per_row(each) for each in step.compute.results)
     return of_rows and all(step.operands[each] == tensor for each in step.wanted)
@@ -80,7 +78,7 @@ def _reading(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Fused:
     found = _taken(step, of, moments, gpu)
     assert found is not None and isinstance(step, Fused)
     operands = {**step.operands, **{name: name for name in moments.names}}
-    note = NOTE.format(name=of.name, tensor=of.result)
+    note = f"its first sums are made of those that {of.name} takes of {of.result} as it is written"
     return replace(step, given=found, operands=operands, notes=(*step.notes, note))
 
 

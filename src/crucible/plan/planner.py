@@ -13,6 +13,7 @@ from crucible.plan import (
     along,
     bases,
     convolutions,
+    crossing,
     forks,
     keeping,
     layouts,
@@ -140,6 +141,7 @@ class _Planner:
         steps = keeping.with_products_kept(steps, self.gpu)
         steps = unread.with_empty_sums_unread(steps, self.types, self.graph, kept)
         steps = measuring.with_moments_taken(steps, self.types, self.gpu, kept, self.new_name)
+        steps = crossing.with_crossings_taken(steps, self.types, self.gpu, kept, self.new_name)
         return Plan(self.graph, steps, self.types, self.gpu)
 
     # what the rules ask for

@@ -11,6 +11,7 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.reducing import ReducingConvolution
+from crucible.write.crossings import Crossed, Crossings
 from crucible.write.moments import Given, Moments
 from crucible.write.pool import Pool
 from crucible.write.product.matrix import Product
@@ -116,13 +117,13 @@ class Fused:
     makes. Gradients of such operands are parts of one tensor, which they fill."""
     product_alone: bool = False
     """Whether a convolution that saves its product writes it alone then, and a program makes the result of it."""
-    moments: Moments | None = None
-    """What a convolution writes beside its result, for the first sums of a program that reads it."""
-    unread: bool = False
-    """Whether nothing reads a convolution's result where no gradients are taken: its moments are all that is asked for,
-    and it is not written then."""
-    given: Given | None = None
-    """Of a program, the moments that its first sums are made of."""
+    aside: Moments | Crossings | None = None
+    """What a convolution writes beside its result, for the first reductions of programs that read it."""
+    unwritten: bool = False
+    """Whether nothing reads a convolution's result where no gradients are taken: what it writes aside is all that is
+    asked for, and the result is not written then."""
+    given: Given | Crossed | None = None
+    """Of a program, the moments that its first sums are made of, or the crossings that are its reductions."""
 
     @property
     def results(self) -> dict[str, TensorType]:
@@ -137,16 +138,16 @@ class Fused:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Further results that take no gradient: moments, and new values of buffers."""
-        return (*(self.moments.names if self.moments else ()), *self.updates)
+        """Further results that take no gradient: what is written aside, and new values of buffers."""
+        return (*(self.aside.names if self.aside else ()), *self.updates)
 
     @property
     def measured(self) -> dict[str, TensorType]:
-        """The moments that it writes."""
-        if self.moments is None:
+        """What it writes aside."""
+        if self.aside is None:
             return {}
         assert isinstance(self.compute, Convolution)
-        return self.moments.types(self.compute.made_shape)
+        return self.aside.types(self.compute.made_shape)
 
     @property
     def readable(self) -> dict[str, TensorType]:
@@ -172,7 +173,7 @@ class Fused:
     def keeps_apart(self) -> bool:
         """Whether what is kept for backward is made by kernels of their own, so that calls without gradients do not
         pay for it."""
-        return isinstance(self.compute, Convolution) and (bool(self.saved) or self.unread)
+        return isinstance(self.compute, Convolution) and (bool(self.saved) or self.unwritten)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -191,13 +192,13 @@ class Fused:
             held = self.operands[operand.name], self.parts.get(operand.name)
             distinct = math.prod(size for size, stride in zip(space, operand.strides, strict=True) if stride)
             read[held] = max(distinct * ITEM_BYTES[operand.dtype], read.get(held, 0))
-        made = 0 if self.unread else sum(type_.bytes for type_ in self.results.values())
+        made = 0 if self.unwritten else sum(type_.bytes for type_ in self.results.values())
         return sum(read.values()) + made + (0 if self.keeps_apart else self.saved_bytes)
 
     @property
     def saved_bytes(self) -> int:
         """What it writes for backward alone."""
-        result = self.type.bytes if self.unread else 0
+        result = self.type.bytes if self.unwritten else 0
         return sum(type_.bytes for type_ in self.saved.values()) + result
 
     @property
@@ -205,7 +206,7 @@ class Fused:
         """The operands that are tensors outside, with the space that each is laid over."""
         compute = self.compute
         if isinstance(compute, Program):
-            further = self.given.moments if self.given else ()
+            further = self.given.operands if self.given else ()
             return [(operand, compute.shape) for operand in (*compute.operands, *further)]
         if isinstance(compute, Convolution):
             return [(each, compute.space(each)) for each in (compute.source, compute.weight, *compute.operands)]

@@ -330,14 +330,14 @@ def streamed_windows(m: Machine, rounds: int, waits: int, elements: int) -> floa
 
 def streamed_plane(
     m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, sums: int,
-    apart: bool, written: float,
+    crossings: int, apart: bool, written: float,
 ) -> float:  # fmt: skip
     """For a plane of so many outputs, of whose channels so many sums are taken. What is staged passes shared memory
     twice, coming from L1 and going in. Chains hold tensor cores up, where the other warpgroup is at its own; rows of
     what they load may lie apart from sectors."""
     chains, streams = m.chains, m.streams
     functions = made * chains.slot_instructions * slots / m.sm.issued
-    own = made * chains.element_instructions * tensors / m.sm.issued
+    own = made * (chains.element_instructions * tensors + streams.crossing_instructions * crossings) / m.sm.issued
     cores, issued = own + functions * (1 if sums else streams.chain_share), own + functions
     passed = moved = waited = 0.0
     for stage in stages:

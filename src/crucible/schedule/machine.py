@@ -250,6 +250,8 @@ class Streams:
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50
     """clocks: the same for each of its elements in a plane. From: not measured."""
+    crossing_instructions: float = 6
+    """instructions: of an output's share in a reduction over channels. From: not measured."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,11 @@ def results(question: Question, lowered: Lowered) -> dict[str, TensorType]:
     conv = question.conv
     found = {r.name: _flat(_extent(conv.made_shape, r.strides), r.dtype) for r in conv.results if not r.sums}
     parts = {f"{name}_parts" for name in [r.name for r in conv.reductions] + [r.name for r in conv.results if r.sums]}
-    return found | {each.name: _flat(each.elements, each.dtype) for each in lowered.buffers if each.name in parts}
+    parts |= {f"{each.name}_parts" for each in conv.crossings}
+    found |= {each.name: _flat(each.elements, each.dtype) for each in lowered.buffers if each.name in parts}
+    positions = math.prod(conv.made_shape) // conv.made_shape[1]
+    whole = [each.name for each in conv.crossings if f"{each.name}_parts" not in found]
+    return found | {name: _flat(positions, "float32") for name in whole}
 
 
 def subject(question: Question, device: torch.device, seed: int = 0) -> Subject:
@@ -259,7 +263,8 @@ class _Judged:
         values = {each.name: self._operand(each, images) for each in conv.operands}
         product, said = self._pooled(product, values, images)
         sides = [{**values, PRODUCT: product + side * off} for side in (0, -1, 1)]
-        return said or self._results(sides, images, sums) or self._reductions(sides, images)
+        said = said or self._results(sides, images, sums) or self._reductions(sides, images)
+        return said or self._crossings(sides, images)
 
     def _operand(self, operand: Operand, images: slice) -> torch.Tensor:
         return self.given[operand.name].as_strided(self.conv.made_shape, operand.strides)[images].double()
@@ -351,6 +356,20 @@ class _Judged:
                 allowed = SUMMED * found[0].abs().sum(space)
             said = _off(each.name, total, low, high, allowed)
             if said:
+                return said
+        return ""
+
+    def _crossings(self, sides: list[Tensors], images: slice) -> str:
+        """Of the channels of some images' positions, which blocks may have in parts."""
+        batch, _, *space = self.conv.made_shape
+        for each in self.conv.crossings:
+            name = each.name if each.name in self.made else f"{each.name}_parts"
+            parts = self.made[name].double().reshape(-1, batch, *space)
+            found = [evaluate(each.expr, side).expand(sides[0][PRODUCT].shape) for side in sides]
+            ends = torch.stack([value.amax(1) if each.kind == "max" else value.sum(1) for value in found])
+            size = found[0].abs().sum(1) if each.kind == "sum" else ends[0].abs() + ends[0].abs().mean()
+            total = parts.amax(0) if each.kind == "max" else parts.sum(0)
+            if said := _off(each.name, total[images], ends.amin(0), ends.amax(0), NEAR["float32"] * size):
                 return said
         return ""
 

@@ -52,6 +52,11 @@ class Given:
     elements: int
     """Of a channel of an image."""
 
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read."""
+        return self.moments
+
 
 def given(program: Program, operand: str, shape: Sequence[int], names: tuple[str, str, str]) -> Given | None:
     """How a program takes moments of an operand, a tensor of this shape. None where its first sums are not made of

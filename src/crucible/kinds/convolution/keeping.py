@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
+from crucible.kinds.convolution.crossings import across, crossing_pays, lower_crossing
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.moments import lower_measuring, measured, near
 from crucible.schedule import cost, pays
@@ -15,6 +16,7 @@ from crucible.schedule.machine import machine_of
 from crucible.write.convolution.choice import chosen, least_clocks
 from crucible.write.convolution.fused import LEAF, Convolution
 from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.write.crossings import Crossings
 from crucible.write.expression import substitute, tensor
 from crucible.write.kernel import Lowered
 from crucible.write.moments import Moments
@@ -22,10 +24,13 @@ from crucible.write.program import Operand, Program, Result
 
 
 def lower_keeping(
-    conv: Convolution, kept: Sequence[Result], gpu: Gpu, *, alone: bool, moments: Moments | None = None
+    conv: Convolution, kept: Sequence[Result], gpu: Gpu, *, alone: bool, aside: Moments | Crossings | None = None
 ) -> tuple[Lowered | Program, ...]:
     """The kernels that write the result and what is kept of the product: one for both, or one for the product `alone`,
-    which a program reads; perhaps with moments of the result."""
+    which a program reads; perhaps with moments or crossings of the result."""
+    if isinstance(aside, Crossings):
+        return _crossing(conv, kept, gpu, aside, alone=alone)
+    moments = aside
     apart = _alone(conv, kept) if alone else None
     if apart is None:
         both = _together(conv, kept)
@@ -34,6 +39,16 @@ def lower_keeping(
     if moments is None:
         return lower_convolution(apart, gpu=gpu), chain
     return near(conv, moments), lower_convolution(apart, gpu=gpu), measured(chain, moments)
+
+
+def _crossing(
+    conv: Convolution, kept: Sequence[Result], gpu: Gpu, crossings: Crossings, *, alone: bool
+) -> tuple[Lowered | Program, ...]:
+    """With crossings: of the convolution where that takes less than a program that reads the result for them."""
+    both = _together(conv, kept)
+    if not alone and crossing_pays(both, crossings, gpu):
+        return lower_crossing(both, crossings, gpu)
+    return *lower_keeping(conv, kept, gpu, alone=alone), across(conv, crossings)
 
 
 def is_faster_alone(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> bool:

@@ -34,11 +34,15 @@ def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu 
         raise MisuseError(f"{conv.name}: no tile of it fits in shared memory, or it has too many taps")
     if conv.front is not None and type(tiling) is not Tiling:
         raise MisuseError(f"{conv.name}: a chain in front is for warps, and {type(tiling).__name__} is not")
+    if conv.crossings and not isinstance(tiling, Streams):
+        raise MisuseError(f"{conv.name}: streams reduce over channels, and {type(tiling).__name__} do not")
     simple = simplify(*conv.exprs).exprs
     results = tuple(replace(each, expr=expr) for each, expr in zip(conv.results, simple, strict=False))
     rest = simple[len(results) :]
-    reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=True))
-    conv = replace(conv, results=results, reductions=reductions)
+    reductions = tuple(replace(each, expr=expr) for each, expr in zip(conv.reductions, rest, strict=False))
+    rest = rest[len(reductions) :]
+    crossings = tuple(replace(each, expr=expr) for each, expr in zip(conv.crossings, rest, strict=True))
+    conv = replace(conv, results=results, reductions=reductions, crossings=crossings)
     if isinstance(tiling, PooledWalks):  # puts the weight in order itself
         return build_pooled(conv, tiling, gpu).lowered()
     made = _multiplied(conv, tiling, gpu)

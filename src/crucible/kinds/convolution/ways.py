@@ -31,6 +31,7 @@ _NOT_TOLD = {
     "tensors",
     "loads",
     "chain_slots",
+    "crossings",
     "spread",
     "pool",
     "exact",
@@ -82,6 +83,7 @@ def _of(question: Multiplying, gpu: Gpu, count: int) -> list[Way]:
     if conv.reductions or question.alike:
         return _of_pass(question, found, gpu, count)
     first = choice.chosen(conv, gpu)
+    found = [] if conv.crossings else found
     found = sorted([*found, *best_for_warpgroups(conv, count, gpu)], key=lambda way: clocks(question, way))
     return [*([first] if first else []), *found]
 

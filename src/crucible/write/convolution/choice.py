@@ -20,8 +20,10 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
         return measured
     pool, spread = conv.pool.sizes if conv.pool else (), conv.spread.sizes if conv.spread else ()
     tensors, slots, unit = max(1, question.tensors), conv.chain_slots, UNITS[conv.source.dtype]
-    warps = tile(conv.correlation, unit, gpu, pool, spread, tensors=tensors, chain_slots=slots)
     warpgroups = for_warpgroups(conv, gpu)
+    if conv.crossings:
+        return warpgroups
+    warps = tile(conv.correlation, unit, gpu, pool, spread, tensors=tensors, chain_slots=slots)
     if warps is None or warpgroups is None:
         return warps or warpgroups
     return warps if clocks(question, warpgroups) > clocks(question, warps) else warpgroups

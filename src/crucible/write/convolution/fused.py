@@ -50,11 +50,15 @@ class Convolution:
     reductions: tuple[Reduction, ...] = ()
     """Over space, of chains like those of results: for each channel of each image the parts of its items are written to
     `<name>_parts` (see `row_parts`). One that reads an earlier maximum reads that of the item (see `pairs`)."""
+    crossings: tuple[Reduction, ...] = ()
+    """Over channels, of chains like those of results: for each position of each image a float32 `<name>`, [N, *spatial]
+    without gaps; where blocks have a part of the channels each, `<name>_parts` of [parts, N, *spatial]. Streams alone
+    write them."""
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
         """All chains."""
-        return (*(each.expr for each in self.results), *(each.expr for each in self.reductions))
+        return (*(each.expr for each in self.results), *(each.expr for each in (*self.reductions, *self.crossings)))
 
     @property
     def loaded(self) -> list[Operand]:

@@ -59,6 +59,7 @@ class Multiplying:
             conv.exact,
             self.alike,
         ]
+        parts += [[(each.name, each.kind) for each in conv.crossings]] if conv.crossings else []
         fronts = [] if conv.front is None else _written((conv.front,))
         return "\n".join([*map(repr, parts), *_written(roots), *fronts])
 

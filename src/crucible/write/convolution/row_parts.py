@@ -11,7 +11,7 @@ from crucible.write.program import Reduction, Result, reads
 
 def chains(conv: Convolution) -> dict[str, Expr]:
     """What is computed of each product, by the variable."""
-    named: list[Result | Reduction] = [*conv.results, *conv.reductions]
+    named: list[Result | Reduction] = [*conv.results, *conv.reductions, *conv.crossings]
     return {f"{each.name}_is": each.expr for each in named if each.expr is not CHOICE}
 
 
@@ -32,4 +32,20 @@ def check_adds_up_beside(conv: Convolution) -> None:
         raise MisuseError(
             f"{conv.name}: walks and streams add up, beside one result at most that they write, sums of the product and"
             " of numbers of a channel: give other reductions tiles"
+        )
+
+
+def crosses_alone(conv: Convolution) -> bool:
+    """Whether its reductions over channels, if there are any, have no sums beside them, and read no other reduction."""
+    names = {each.name for each in (*conv.reductions, *conv.crossings)}
+    beside = conv.reductions or any(each.sums for each in conv.results)
+    return not conv.crossings or not (beside or any(names & reads(each.expr) for each in conv.crossings))
+
+
+def check_crosses_alone(conv: Convolution) -> None:
+    """Raises MisuseError where a division was given to reductions over channels that it does not serve."""
+    if not crosses_alone(conv):
+        raise MisuseError(
+            f"{conv.name}: streams reduce over channels where nothing is added up beside, and of the product: leave the"
+            " sums to a program"
         )

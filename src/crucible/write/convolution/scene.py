@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,3 +78,11 @@ class Scene:
         """Of reductions over space: [image][its parts, an item each][channels]."""
         elements = self.tiling.of.batch * self.tiling.parts_of_image * self.parts * self.tiling.channels
         return [Buffer(f"{each.name}_parts", "float32", elements) for each in self.conv.reductions]
+
+    @cached_property
+    def crossings(self) -> list[Buffer]:
+        """Of reductions over channels: [part][image][position]; of one part they are all that there is."""
+        batch, _, *space = self.conv.made_shape
+        word = "_parts" if self.parts > 1 else ""
+        elements = self.parts * batch * math.prod(space)
+        return [Buffer(f"{each.name}{word}", "float32", elements) for each in self.conv.crossings]

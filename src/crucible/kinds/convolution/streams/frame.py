@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Place, Size, Smaller, Variable
 from crucible.kernel.places import ITEM_BYTES
-from crucible.kinds.convolution.vectors import laid
+from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.convolution.walks.frame import UNIT, WORDS
 from crucible.kinds.indices import decoded
 from crucible.write.convolution.fused import Convolution, is_of_row
@@ -20,6 +21,7 @@ from crucible.write.convolution.scene import Scene
 from crucible.write.convolution.warpgroup.packing import packed
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
+from crucible.write.program import Result, contiguous
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Frame:
         self.row_parts = tuple(
             ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.scene.row_parts
         )
+        self.crossings = self._crossings()
         words = GROUPS * WARPS * streams.total_words
         self.totals = ir.Shared(
             "totals", "float32", (Number(words),), "of each warp", at_launch=True, is_last=True, by_one=True
@@ -82,6 +85,16 @@ class Frame:
         self.first_item: Index = ZERO
         self.part: Index = ZERO
         self.first_channel: Index = ZERO
+
+    def _crossings(self) -> dict[str, Laid]:
+        """Of reductions over channels, of a part of them each: laid over the results."""
+        space = self.conv.made_shape[2:]
+        strides = (math.prod(space), 0, *contiguous(space))
+        found = dict[str, Laid]()
+        for each, buffer in zip(self.conv.crossings, self.scene.crossings, strict=True):
+            own = laid(Result(buffer.name, buffer.dtype, strides, each.expr), self.conv.made_shape, self.dims)
+            found[each.name] = replace(own, tensor=replace(own.tensor, elements=buffer.elements))
+        return found
 
     def _tile(self, name: str, units: int, note: str) -> ir.Shared:
         """Of so many sixteens of bytes."""
@@ -99,12 +112,13 @@ class Frame:
             self.packed,
             *(each.tensor for each in self.operands.values()),
         )
-        written = (*(each.tensor for each in self.results.values()), *self.part_tensors, *self.row_parts)
+        made = (*self.results.values(), *self.crossings.values())
+        written = (*(each.tensor for each in made), *self.part_tensors, *self.row_parts)
         return (*read, *written)
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        every = (self.source, *self.operands.values(), *self.results.values())
+        every = (self.source, *self.operands.values(), *self.results.values(), *self.crossings.values())
         return (self.step_stride, self.channel_stride, *(stride for each in every for stride in each.strides))
 
     def begin(self, k: Builder) -> None:

@@ -3,9 +3,11 @@ two positions of an eighth of the channels; eight lanes have eight neighbours of
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
+from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.vectors import Laid, Values, chained, value
 from crucible.kinds.indices import total
@@ -29,6 +31,11 @@ class Leaving:
         if self.sums_of:
             self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
             k.add(ir.Declare(self.own))
+        self.crossed = {
+            each.name: ir.Fragment(f"{each.name}_own", "float32", (Number(self.streams.tiles), TWO))
+            for each in frame.conv.crossings
+        }
+        """What a lane has of them: for its positions of each tile."""
         self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
 
     def leave(self, item: Item, t: Index) -> None:
@@ -37,6 +44,7 @@ class Leaving:
         k, streams = self.k, self.streams
         plane = self._plane(item, t)
         below, last = self.channels % streams.channels > 0, Number(self.channels)
+        k.add(*(ir.Declare((self.crossed[each.name],), each.kind) for each in self.frame.conv.crossings))
         with k.unrolled("j", Number(streams.channels // 8)) as j, k.unrolled("e", TWO) as e:
             c = k.let("c", self.frame.first_channel + j * 8 + self.lane % 4 * 2 + e, "int")
             tests = (Compare("<", c, last),) if below else ()
@@ -46,6 +54,24 @@ class Leaving:
             else:
                 with k.when(tests, is_rest=True):
                     self._channel(item, plane, c, (j, e), ())
+        if self.crossed:
+            self._cross(item, plane)
+
+    def _cross(self, item: Item, plane: Index | None) -> None:
+        """What the lanes of a position have of reductions over channels is put together, and one of them writes it."""
+        k, frame, first = self.k, self.frame, Compare("==", self.lane % 4, Number(0))
+        with k.unrolled("i", Number(self.streams.tiles)) as i, k.unrolled("r", TWO) as r:
+            every = list[ir.Element]()
+            for each in frame.conv.crossings:
+                every.append(whole := value(f"{each.name}_whole"))
+                k.add(ir.Declare((whole.of,)), ir.Convert(whole, ir.Element(self.crossed[each.name], (i, r))))
+                k.add(ir.Reduce("max" if each.kind == "max" else "sum", whole.of, "team", (LANES,)))
+            places, inside = self._position(item, plane, i, r)
+            with k.when((first, *inside)):
+                for whole, laid in zip(every, frame.crossings.values(), strict=True):
+                    to = self._at(item, ZERO, places, laid)
+                    part = frame.part * (laid.tensor.elements // frame.scene.parts)
+                    k.add(ir.Store(whole, replace(to, at=to.at + part) if frame.scene.parts > 1 else to))
 
     def _added_up(self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition) -> None:
         """Of sums what a warp has of a plane: eight lanes have the same channel."""
@@ -137,6 +163,8 @@ class Leaving:
             k.add(ir.Load(came[name], self._at(item, c, places, laid), declares=True))
         made = chained(k, frame.conv, product, values, came)
         k.add(*(ir.Accumulate("sum", into, made[name]) for name, into in self.sums_of.items()))
+        for each in frame.conv.crossings:
+            k.add(ir.Accumulate(each.kind, ir.Element(self.crossed[each.name], (i, r)), made[each.name]))
         for name, laid in frame.results.items():
             k.add(ir.Store(made[name], self._at(item, c, places, laid)))
 

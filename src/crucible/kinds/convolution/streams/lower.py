@@ -19,7 +19,7 @@ from crucible.kinds.convolution.streams.produce import Producing
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import STEP_UNITS
 from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.row_parts import check_adds_up_beside
+from crucible.write.convolution.row_parts import check_adds_up_beside, check_crosses_alone
 from crucible.write.convolution.warpgroup.stream_choice import moved_by
 from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
 from crucible.write.convolution.warpgroup.walks import THREADS
@@ -32,12 +32,14 @@ def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:
     frame = Frame(conv, _fitted(conv, streams, gpu), gpu)
     told = tuple(_about(frame))
     scene = frame.scene
-    return Built((_kernel(frame, told),), (scene.packed, *scene.partials, *scene.row_parts), told)
+    crossings = scene.crossings if scene.parts > 1 else ()
+    return Built((_kernel(frame, told),), (scene.packed, *scene.partials, *scene.row_parts, *crossings), told)
 
 
 def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
     """With the sums of its chain."""
     check_adds_up_beside(conv)
+    check_crosses_alone(conv)
     if conv.spread and not (streams.spread == conv.spread.sizes and streams.begins_at_windows):
         raise MisuseError(
             f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"

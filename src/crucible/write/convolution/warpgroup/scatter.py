@@ -277,7 +277,7 @@ def scattered(conv: Convolution, gpu: Gpu) -> Scatter | None:
     """How warpgroups would share a convolution so; None where they do not serve it: half types, tensors that are not
     contiguous, sums and reductions, pools."""
     of = conv.correlation
-    if conv.source.dtype != "float32" or conv.reductions or conv.pool or conv.spread:
+    if conv.source.dtype != "float32" or conv.reductions or conv.crossings or conv.pool or conv.spread:
         return None
     if any(each.sums for each in conv.results) or plain(conv.source.strides, of.in_shape) != contiguous(of.in_shape):
         return None

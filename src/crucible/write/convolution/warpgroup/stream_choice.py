@@ -14,7 +14,7 @@ from crucible.write.convolution.correlation import Correlation
 from crucible.write.convolution.estimate import least
 from crucible.write.convolution.fused import Convolution
 from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.row_parts import adds_up_beside
+from crucible.write.convolution.row_parts import adds_up_beside, crosses_alone
 from crucible.write.convolution.tiling import MOST_PRODUCTS
 from crucible.write.convolution.warpgroup.streams import GROUPS, TILE, Streams
 from crucible.write.convolution.warpgroup.walks import lengths
@@ -25,6 +25,9 @@ MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 128, 128, 96
 """Of an instruction (nvcc holds one to the 128 registers that 512 threads have, whatever `setmaxnreg` adds: 256 columns
 are refused, C7602); registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
 up to 376 bytes)."""
+MOST_CROSSED = 152
+"""Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
+16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
 
@@ -32,7 +35,7 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
     phases, float32 kept exact, pools, and reductions of rows other than sums beside a result."""
-    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool:
+    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool or not crosses_alone(conv):
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
 
@@ -51,13 +54,15 @@ class Moved:
     """Of these tensors, those that it reads."""
     slots: int = 0
     """Instructions of functions for an output."""
+    crossings: int = 0
+    """Reductions over channels."""
 
 
 def moved_by(conv: Convolution) -> Moved:
     sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
     spread = conv.spread.sizes if conv.spread else ()
     tensors = loads + len(conv.results) - sums
-    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots)
+    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots, len(conv.crossings))
 
 
 def _serves(of: Correlation, gpu: Gpu) -> bool:
@@ -85,19 +90,27 @@ def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved 
 def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
-    most = MOST_SUMS if moved.tensors == 1 and not moved.sums else FEWER_SUMS
+    most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1):
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
                              walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
-                             chain_slots=moved.slots, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
+                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
+                             machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
-            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most:
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_crossings(wanted):
                 yield from _with_slots(wanted, gpu)
+
+
+def _holds_crossings(wanted: Streams) -> bool:
+    """Whether what reductions over channels take fits in registers: two of a tile for each, and where its positions
+    are, in each tensor."""
+    crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
+    return not wanted.crossings or wanted.tiles * (wanted.held + crossed) <= MOST_CROSSED
 
 
 def _channels(of: Correlation) -> list[int]:

@@ -89,6 +89,8 @@ class Streams(Tiling):
     """Of these tensors, those that the chain reads."""
     chain_slots: int = 0
     """Instructions of functions for an output."""
+    crossings: int = 0
+    """Reductions over channels, of each position."""
     fetches: bool = False
     """Whether the rows of the next stage are asked for ahead, to the L2 cache."""
     sms: int = 132
@@ -307,7 +309,7 @@ class Streams(Tiling):
         channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
         return cost.streamed_plane(
             self.machine, map(self._stage, self.parts), rows=TILE, made=self.tiles * GROUPS * TILE * self.channels,
-            tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums,
+            tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums, crossings=self.crossings,
             apart=self.of.axes[-1].outputs * item % 32 > 0,
             written=written_sectors(box, outer, item, partly) * channels,
         )  # fmt: skip

@@ -29,7 +29,7 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
     grouped inputs, pools, reductions of rows other than sums beside a result, weights that do not stay in shared
     memory; and where others are known to be faster, whatever the estimate."""
     of = conv.correlation
-    if not adds_up_beside(conv) or conv.pool or conv.spread:
+    if not adds_up_beside(conv) or conv.pool or conv.spread or conv.crossings:
         return None
     if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
         return None
