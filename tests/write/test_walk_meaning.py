@@ -37,7 +37,10 @@ EVERY = {
     for case in cases
     if type(case.divided) is Walks
 }  # fmt: skip
-OTHERWISE = ("two_dims", "narrow", "bulk", "brought", "brought_in_pieces", "sums", "exact: rows", "exact: all_held")
+OTHERWISE = (
+    "two_dims", "narrow", "bulk", "brought", "brought_in_pieces", "brought_to_the_last_row", "sums", "exact: rows",
+    "exact: all_held",
+)  # fmt: skip
 """Those that tests below change are tried as they are, too."""
 
 

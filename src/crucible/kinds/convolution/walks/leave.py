@@ -129,9 +129,10 @@ class Leaving:
         row_in = k.let("row_in", eights // width + Either(beyond, ONE, ZERO), "int")
         w_in = k.let("w_in", column - Either(beyond, Number(width), ZERO), "int")
         inside = [Compare("<", w_in, Number(outputs))] if width > outputs else []
-        # all rows and no more: that no eight reaches beyond them, the verifier sees where it divides the rows
+        # all rows and no more: that no eight reaches beyond them, the verifier sees where it divides the rows, or where
+        # the last one begins a row before the last
         is_whole = walks.columns_of_b == rows * width and width % (8 * self.copies) == 0
-        is_within = walks.columns_of_b < rows * width
+        is_within = walks.columns_of_b < rows * width and (walks.columns_of_b - 8 * self.copies) // width + 1 < rows
         inside += [] if is_whole or is_within else [Compare("<", row_in, Number(rows))]
         return Position(self.in_warp + i * 8, row_in, w_in, tuple(inside))
 
