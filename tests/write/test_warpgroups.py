@@ -90,7 +90,7 @@ CASES = [
         chain="summed",
         tiling=walks(box=(1, 3, 8)),
     ),
-    forward("brought_to_the_last_row", (2, 8, 6, 26), 64, (1, 7), chain="summed", tiling=walks(box=(2, 20))),
+    forward("brought_to_the_last_row", (2, 8, 5, 26), 64, (1, 7), chain="summed", tiling=walks(box=(2, 20))),
     forward("brought_odd", (2, 8, 9, 10), 16, (2, 2), chain="summed", tiling=walks(box=(4, 9))),
     forward(
         "brought_to_three",
