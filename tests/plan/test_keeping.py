@@ -133,6 +133,24 @@ def test_what_need_not_or_would_move_more_is_not_kept(why: str) -> None:
     assert not step.saved
 
 
+@pytest.mark.parametrize(
+    ("made", "shape", "kept"),
+    [
+        (nn.Conv2d(32, 64, 3), (64, 32, 96, 96), False),  # with gradients 1.17 times as long where it was kept
+        (nn.ConvTranspose2d(16, 16, 4, stride=2), (16, 16, 64, 64), False),
+        (nn.Conv2d(64, 64, 3, padding=1), (64, 64, 80, 80), True),  # 0.91 times
+        (nn.Conv2d(64, 64, 3), (64, 64, 256, 256), True),
+    ],
+    ids=["32 channels", "few channels", "64 channels", "large"],
+)
+def test_what_is_moved_decides_whether_it_is_kept(made: nn.Module, shape: tuple[int, ...], kept: bool) -> None:
+    """As two versions of 43 modules were timed in turns (`before_and_after_h100.json`)."""
+    with torch.device("meta"):
+        x = torch.empty(shape, requires_grad=True)
+    step = convolving(fuse(trace(nn.Sequential(made, nn.GELU()).to("meta"), [x])))
+    assert bool(step.saved) == kept
+
+
 def test_a_cheap_product_is_computed_again() -> None:
     """8 channels to 16, in three dims: its kernel is as fast as memory."""
     task = Task.load(ROOT / "tasks/conv3d_leakyrelu_sum_clamp_gelu/reference.py").at(
