@@ -93,7 +93,8 @@ def approximate(kind: str, low: float, high: float, tolerance: float = 3e-7) -> 
 def _shortest(kind: str, low: float, high: float, tolerance: float) -> Approximation | None:
     original = make(kind, (_X,), *DEFAULTS.get(kind, ()))
     values = interval(original, {"x": Interval(low, high)})
-    allowed = tolerance * max(1.0, values.magnitude)
+    # not of what encloses them: of Mish's slope on [-3, 3] that is 250,000, of which 3e-7 are 0.05
+    allowed = tolerance * max(1.0, _largest(kind, low, high))
     for count in range(1, cost(original)):
         found = Approximation(kind, low, high, 0.0, FORMS[kind], _interpolated(kind, low, high, count))
         if cost(found.of(_X)) >= cost(original):
@@ -151,6 +152,13 @@ def _sampled(found: Approximation) -> float:
     difference = _Program((define(found.of(_X)) - _smooth(found.kind),))
     places = [found.low + (found.high - found.low) * i / 16 for i in range(17)]
     return max(difference(place, place)[0].magnitude for place in places)
+
+
+def _largest(kind: str, low: float, high: float) -> float:
+    """What the function's largest value is at least."""
+    function = _Program((_smooth(kind),))
+    places = [low + (high - low) * i / 16 for i in range(17)]
+    return max(function(place, place)[0].magnitude for place in places)
 
 
 def _distance(found: Approximation, allowed: float) -> float:
