@@ -130,9 +130,10 @@ class Leaving:
         w_in = k.let("w_in", column - Either(beyond, Number(width), ZERO), "int")
         inside = [Compare("<", w_in, Number(outputs))] if width > outputs else []
         # all rows and no more: that no eight reaches beyond them, the verifier sees where it divides the rows, or where
-        # the last one begins a row before the last
+        # none of them can go on in a row behind the last
         is_whole = walks.columns_of_b == rows * width and width % (8 * self.copies) == 0
-        is_within = walks.columns_of_b < rows * width and (walks.columns_of_b - 8 * self.copies) // width + 1 < rows
+        last = (walks.columns_of_b - 8 * self.copies) // width  # the row that the last eight begin in
+        is_within = walks.columns_of_b < rows * width and (rows == 1 or last + 1 < rows)
         inside += [] if is_whole or is_within else [Compare("<", row_in, Number(rows))]
         return Position(self.in_warp + i * 8, row_in, w_in, tuple(inside))
 
