@@ -91,7 +91,7 @@ CASES = [
         tiling=walks(box=(1, 3, 8)),
     ),
     forward("brought_to_the_last_row", (2, 8, 5, 26), 64, (1, 7), chain="summed", tiling=walks(box=(2, 20))),
-    forward("brought_odd", (2, 8, 9, 10), 16, (2, 2), chain="summed", tiling=walks(box=(4, 9))),
+    forward("brought_odd", (2, 8, 9, 10), 40, (2, 2), chain="summed", tiling=walks(box=(4, 9))),
     forward(
         "brought_to_three",
         (5, 8, 8, 8),
@@ -131,6 +131,7 @@ BROUGHT = (
     "brought_two",
     "brought_halves",
     "brought_odd",
+    "brought_to_the_last_row",
     "brought_to_three",
     "brought_in_pieces",
     "narrow",
@@ -196,6 +197,13 @@ def test_other_reductions_are_refused() -> None:
         assert division(other, H200) is None and stream_division(other, H200) is None
         with pytest.raises(MisuseError, match="beside one result at most"):
             lower_convolution(other, case.divided, TWO)
+
+
+def test_rows_narrower_than_what_lanes_share_are_refused() -> None:
+    """Of 16 channels lanes take every other eight of sixteen positions, which are to lie in two rows at most."""
+    narrow = forward("too_narrow", (2, 8, 9, 10), 16, (2, 2), tiling=walks(box=(4, 9)))
+    with pytest.raises(MisuseError, match="16 positions of planes 10 wide lie in more than two rows"):
+        narrow.lowered()
 
 
 # what cannot be left out

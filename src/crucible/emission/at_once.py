@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from crucible.emission.calls import RESHAPED, SPLIT
 from crucible.emission.host import SCALAR
-from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
+from crucible.emission.updates import at_the_end, counted, detached, of_kernels, read_by, waiting
 from crucible.graph import Argument, Operation, Ref
 from crucible.plan.steps import Call, Fused, Plan
 
@@ -226,7 +226,8 @@ def _copied(pairs: Sequence[tuple[str, str]], words: _Words) -> list[str]:
 def _changed(plan: Plan, added: Mapping[str, int], words: _Words) -> list[str]:
     """What else is copied, and added, to buffers at the end."""
     copied, more = at_the_end(plan, added)
-    lines = [line for pair in copied for line in _copied([pair], words)]
+    together, apart = of_kernels(plan, copied)
+    lines = _copied(together, words) + [line for pair in apart for line in _copied([pair], words)]
     adding = [
         f"  at::_foreach_add_(variable_list{{{', '.join(map(words, buffers))}}}, {n});" for n, buffers in more.items()
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from crucible.emission import at_once
 from crucible.emission.calls import expression
 from crucible.emission.owners import Owners, own
-from crucible.emission.updates import at_the_end, counted, detached, read_by, waiting
+from crucible.emission.updates import at_the_end, counted, detached, of_kernels, read_by, waiting
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Fixed, Graph, Instance, Ref, unused
 from crucible.plan.steps import Call, Fused, Plan
@@ -37,7 +37,9 @@ def body(plan: Plan, served: Mapping[str, Fused]) -> list[str]:
             lines.append(_call(step, words, graph))
     lines += _copied([(words[buffer], name) for name, buffer in later.items()])
     copied, more = at_the_end(plan, added)
-    lines += [f"{words[buffer]}.copy_({words.get(value, value)})" for buffer, value in copied]
+    together, apart = of_kernels(plan, copied)
+    lines += _copied([(words[buffer], words.get(value, value)) for buffer, value in together])
+    lines += [f"{words[buffer]}.copy_({words.get(value, value)})" for buffer, value in apart]
     lines += [_added([words[buffer] for buffer in buffers], number) for number, buffers in more.items()]
     outputs = [words.get(name, name) for name in graph.outputs]
     returned = _structure(graph.structure, outputs, returned_classes(graph))

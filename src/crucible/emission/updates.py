@@ -49,6 +49,15 @@ def at_the_end(plan: Plan, added: Mapping[str, int]) -> tuple[list[tuple[str, st
     return copied, more
 
 
+def of_kernels(plan: Plan, copied: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Of what is copied into buffers at the end, what kernels of ours made, each for a buffer of its own, and the rest:
+    the former share no memory with buffers, and one launch copies them all."""
+    made = {name for step in plan.steps if isinstance(step, Fused) for name in step.results}
+    buffers = [buffer for buffer, _ in copied]
+    together = [pair for pair in copied if pair[1] in made and buffers.count(pair[0]) == 1]
+    return together, [pair for pair in copied if pair not in together]
+
+
 def detached(step: Fused) -> set[str]:
     """The tensors that a step takes detached: what it makes of these alone takes no gradient either."""
     return set() if step.wanted else {step.operands[each.name] for each in step.all_operands if each.constant}

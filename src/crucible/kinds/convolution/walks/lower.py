@@ -31,10 +31,15 @@ def build_walks(conv: Convolution, walks: Walks, gpu: Gpu) -> Built:
 
 
 def _fitted(conv: Convolution, walks: Walks, gpu: Gpu) -> Walks:
-    """With the chain as it is. Raises MisuseError where what it reads does not fit in a block, and for reductions that
-    are not added up beside a result."""
+    """With the chain as it is. Raises MisuseError where what it reads does not fit in a block, for reductions that
+    are not added up beside a result, and for rows that are narrower than what lanes share."""
     check_adds_up_beside(conv)
     walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
+    if not walks.lies_in_two_rows:
+        raise MisuseError(
+            f"{conv.name}: {8 * walks.copies} positions of planes {walks.plane[1]} wide lie in more than two rows: give"
+            " it boxes of one row, or tiles"
+        )
     most = gpu.shared_memory_per_block_bytes
     if walks.shared_bytes > most:
         raise MisuseError(

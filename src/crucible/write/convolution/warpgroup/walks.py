@@ -133,6 +133,13 @@ class Walks(Tiling):
         return max(1, self.warp_channels // SLAB)
 
     @property
+    def lies_in_two_rows(self) -> bool:
+        """Whether each of its eights of positions, or sixteens, does, as kernels take them to."""
+        width, together = self.plane[1], 8 * self.copies
+        begins = (first % width for first in range(0, self.columns_of_b, together))
+        return self.outputs_a_plane <= self.box[-1] or all(begin + together <= 2 * width for begin in begins)
+
+    @property
     def copies(self) -> int:
         """Rows of the same channel, side by side: lanes of one have every other eight positions of it."""
         return max(1, SLAB // self.warp_channels)
