@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import crucible
@@ -372,9 +372,11 @@ def edits(recording: Recording) -> list[Edit]:
 
 
 @settings(max_examples=25, deadline=None)
+@example(names=["sigmoid", "gelu", "clamp", "clamp"], pick=47)
 @given(names=st.lists(st.sampled_from(sorted(UNARY)), min_size=1, max_size=4), pick=st.integers(0, 10**6))
 def test_whatever_edit_is_made_is_found(names: list[str], pick: int) -> None:
-    """An answer that an edit gives is matched by it, or by another that gives the same; unless it changes nothing."""
+    """An answer that an edit gives is matched by it, or by another that gives the same; unless it changes nothing, or
+    leaves one value everywhere, of which nothing is said."""
 
     def reference(t: Any) -> torch.Tensor:
         x = t.x
@@ -393,7 +395,8 @@ def test_whatever_edit_is_made_is_found(names: list[str], pick: int) -> None:
     sample = search._sampled(values)
     answer = values[recording.outputs[0]]
     found = looked_up(reference, answer)
-    if answer.isfinite().all() and search._is_told_apart(values, sample) and not edit.rounds:
+    differs = bool((answer != answer.reshape(-1)[0]).any())
+    if differs and answer.isfinite().all() and search._is_told_apart(values, sample) and not edit.rounds:
         assert edit.words in all_words(found) or len(found.alike) == variants.MOST_ALIKE  # type: ignore[union-attr]
     elif isinstance(found, Variant):
         assert found.error_to_variant <= found.error_to_reference / 2
