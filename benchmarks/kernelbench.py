@@ -306,7 +306,8 @@ class Subject:
             outputs = tensors(call(self.module, self.inputs))
             pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
             ends, given = [o for o, _ in pairs], [c for _, c in pairs]
-            return list(torch.autograd.grad(ends, self.wanted, given, allow_unused=True)) if pairs else []
+            wanted = self.wanted
+            return list(torch.autograd.grad(ends, wanted, given, allow_unused=True)) if pairs else [None] * len(wanted)
 
     def _rounded(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.bits is None else RoundedOperands(self.bits)
@@ -556,6 +557,7 @@ class Truth:
             for part in ("outputs", "gradients"):
                 if part in truth and part in values:
                     found[f"{word}_{part}_error"] = apart(values[part], truth[part])
+        found["gradients_missing"] = missing(values, truths["float32"])
         found |= {"no_backward": why} if why else {}
         for tolerance in (1e-4, 1e-2):  # the benchmark's own rule, of float32 and of half types
             pairs = zip(values["outputs"], strict, strict=True)
@@ -595,12 +597,20 @@ def noise(truths: dict[str, Any]) -> list[str]:
     return [p for p in parts if "float64" in truths and apart(truths["float32"][p], truths["float64"][p]) > 0.1]
 
 
+def missing(values: dict[str, Any], truth: dict[str, Any]) -> int:
+    """Leaves that take a gradient, if one of nothing but roundings, and have none here: an error cannot tell, since a
+    gradient that is 0 is no less where it lacks."""
+    wanted = truth.get("gradients", [])
+    found = values.get("gradients", [None] * len(wanted))  # none at all where memory was short
+    return sum(other is not None and one is None for one, other in zip(found, wanted, strict=True))
+
+
 def is_right(found: dict[str, Any], least: float) -> bool:
-    """Whether the written module's errors are at most five times eager's, twice rounded operands', or as small as
-    `least`; of what is noise, by the benchmark's own rule. Strict float32 is itself as far from the truth as eager is
-    from float64."""
+    """Whether the written module has every gradient, and its errors are at most five times eager's, twice rounded
+    operands', or as small as `least`; of what is noise, by the benchmark's own rule. Strict float32 is itself as far
+    from the truth as eager is from float64."""
     own = found["written"]
-    if "failed" in own:
+    if "failed" in own or own["gradients_missing"]:
         return False
     errors = {key: own[key] for key in own if key.endswith("_error") and key.split("_")[1] not in found["noise"]}
     small = all(error <= max(allowed(found, key), least) for key, error in errors.items())

@@ -169,13 +169,52 @@ def test_what_is_noise_is_held_to_the_benchmarks_rule_alone() -> None:
     outputs = {"float32": {"outputs": [torch.full((4,), 1e-9)]}, "float64": {"outputs": [torch.full((4,), 1e-17)]}}
     assert kernelbench.noise(outputs) == ["outputs"]
     assert kernelbench.noise({each: {"outputs": [torch.ones(4)]} for each in outputs}) == []
-    written = {"float64_outputs_error": 1e8, "float64_gradients_error": 1e-4, "allclose_0.0001": True}
+    written = {
+        "float64_outputs_error": 1e8,
+        "float64_gradients_error": 1e-4,
+        "allclose_0.0001": True,
+        "gradients_missing": 0,
+    }
     found = {"written": written, "eager": {"float64_outputs_error": 1e7}, "noise": ["outputs"]}
     assert kernelbench.is_right(found, 2e-3)
     assert not kernelbench.is_right({**found, "noise": []}, 2e-3)
     assert not kernelbench.is_right({**found, "written": {**written, "allclose_0.0001": False}}, 2e-3)
     assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 0.1}}, 2e-3)
     assert not kernelbench.is_right({**found, "written": {"failed": "out of memory"}}, 2e-3)
+
+
+class Averaged(torch.nn.Module):
+    """A bias before a batch norm that is trained: its gradient is the roundings of 0, and None once it is detached."""
+
+    def __init__(self, detach: bool) -> None:
+        super().__init__()
+        self.bias, self.norm, self.detach = torch.nn.Parameter(torch.zeros(8)), torch.nn.BatchNorm1d(8), detach
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x + (self.bias.detach() if self.detach else self.bias))
+        return result
+
+
+def test_a_gradient_that_is_zero_and_lacks_is_wrong() -> None:
+    x = torch.randn(64, 8, requires_grad=True)
+    column = kernelbench.COLUMNS["tf32"]
+    for detach in (False, True):
+        module, written = Averaged(False), Averaged(detach)
+        buffers = {name: each.clone() for name, each in module.named_buffers()}
+        found = kernelbench.Truth(module, column, [x], buffers).errors(
+            {"written": kernelbench.Subject(written, column.written, [x], buffers)}
+        )
+        assert found["written"]["float32_gradients_error"] < 1e-3
+        assert found["written"]["gradients_missing"] == detach
+        assert found["right"] is not detach
+
+
+def test_gradients_lack_where_there_are_none_at_all() -> None:
+    some = torch.ones(2)
+    assert kernelbench.missing({"gradients": [some, None]}, {"gradients": [some, some]}) == 1
+    assert kernelbench.missing({"gradients": [some, some]}, {"gradients": [some, None]}) == 0
+    assert kernelbench.missing({}, {"gradients": [some, None]}) == 1
+    assert kernelbench.missing({}, {}) == 0
 
 
 def test_what_draws_is_held_against_float32_alone() -> None:
@@ -194,7 +233,12 @@ def test_roundings_that_only_ours_makes_are_held_to_what_they_cost() -> None:
     may have been exact."""
     exact = {"float64_outputs_error": 1e-7, "float64_gradients_error": 4e-4}
     rounded = {"float64_outputs_error": 1e-4, "float64_gradients_error": 2.5e-2}
-    written = {"float64_outputs_error": 1.1e-4, "float64_gradients_error": 2.9e-2, "allclose_0.0001": False}
+    written = {
+        "float64_outputs_error": 1.1e-4,
+        "float64_gradients_error": 2.9e-2,
+        "allclose_0.0001": False,
+        "gradients_missing": 0,
+    }
     found = {"written": written, "eager": exact, "rounded": rounded, "noise": []}
     assert kernelbench.is_right(found, 2e-3)
     assert not kernelbench.is_right({**found, "written": {**written, "float64_gradients_error": 6e-2}}, 2e-3)
