@@ -34,7 +34,7 @@ Record = Mapping[str, Any]
 LEVEL_2 = "kernelbench_level2_h100"
 NEWEST = {
     "kernelbench_level2_tf32_h100": "TF32 allowed to all, H100",
-    "kernelbench_level2_tf32_h200": "the same, some hours before",
+    "kernelbench_level2_tf32_h200": "the same, H200, some hours before",
 }
 """Whole runs with TF32, the newest first, and what README says of them."""
 COLUMNS = {
