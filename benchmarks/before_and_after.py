@@ -8,7 +8,8 @@ in turns, in one run.
 `write` needs no GPU: texts for an H200, by whichever Crucible is on the path, TF32 for all. `time` builds the texts of
 both folders side by side, holds each new one's outputs and gradients against float64, as `written_modules.py` does, and
 races it with the old one, forward and with gradients. What FILE holds already is left as it is; with several GPUs there
-is one FILE each, `FILE.0` and so on, which `merge` puts together.
+is one FILE each, `FILE.0` and so on, which `merge` puts together. Functions import what they need themselves: `write`
+runs by another version of Crucible, which has not all of it.
 """
 
 from __future__ import annotations

@@ -346,8 +346,8 @@ class Choices:
     it says 0.88, of the product 1.35 times what it takes. From: notes.md, "Level 2 whole on H200s"."""
     kept_share: float = 0.6
     """times: what computing a product again takes, up to which it is kept, all that is moved for it at the speed at
-    which all copy: five modules of 0.65 to 0.7 took 1.12 to 1.24 times as long with gradients as they did with
-    products computed again, and one of 0.53 less. From: before_and_after_h100.json."""
+    which all copy: six modules of 0.65 to 0.7 and one of 1.03 took 1.10 to 1.22 times as long with gradients as an
+    older version's that computed products again, and one of 0.59 0.91 times. From: before_and_after_h100.json."""
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
     PyTorch's measured times and our estimated ones. From: kernelbench_level2_h100.json."""
