@@ -64,10 +64,11 @@ def _taken(step: Step, of: Fused) -> Crossings | None:
 def _are_all(taking: Container[int], steps: Sequence[Step], tensor: str) -> bool:
     """Whether such programs alone read a tensor, and gradients, which read it again, are the tensor's."""
     readers = [(n, each) for n, each in enumerate(steps) if tensor in each.reads]
-    return all(n in taking and _is_graded_alone(each, tensor) for n, each in readers)
+    return all(n in taking and is_graded_alone(each, tensor) for n, each in readers)
 
 
-def _is_graded_alone(step: Step, tensor: str) -> bool:
+def is_graded_alone(step: Step, tensor: str) -> bool:
+    """Whether a program's gradients are of one tensor."""
     return isinstance(step, Fused) and all(step.operands[each] == tensor for each in step.wanted)
 
 

@@ -64,10 +64,10 @@ def centred(work: Rewriting, operation: Operation) -> tuple[str, str] | None:
     make = Maker(work, dtype)
     own = make.mean(given.name, space)
     off, spread = make.binary("sub", given.name, own), _spread(make, given.name, own, space)
-    normed = _normed(make, source, off, own, spread, is_off=True)
-    if normed is None:
+    scaled = _normed(make, source, off, own, spread, is_off=True)
+    if scaled is None:
         return None
-    made, bias = _with(make, source, "mul", "weight", normed), source.args["bias"]
+    made, bias = _with(make, source, "mul", "weight", scaled), source.args["bias"]
     if isinstance(bias, Ref):  # it is taken off with the mean: its gradient is 0
         made = make.binary("add", made, make.nothing(bias.name))
     return made, f"{source.kind} less its mean over space"

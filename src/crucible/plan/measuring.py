@@ -9,6 +9,7 @@ from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.moments import measurable, measuring_clocks
 from crucible.kinds.program.lower import reads_again
+from crucible.plan.crossing import is_graded_alone
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
 from crucible.schedule.machine import machine_of
@@ -52,7 +53,7 @@ def _asks_for_sums(step: Step, tensor: str) -> bool:
     if not isinstance(step, Fused) or not isinstance(step.given, Given) or not isinstance(step.compute, Program):
         return False
     of_rows = all(step.compute.is_per_row(each) for each in step.compute.results)
-    return of_rows and all(step.operands[each] == tensor for each in step.wanted)
+    return of_rows and is_graded_alone(step, tensor)
 
 
 def _named(step: Fused, new_name: Callable[[str], str]) -> Moments:
