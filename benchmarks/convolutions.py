@@ -32,6 +32,11 @@ import torch.utils.cpp_extension
 from resuming import held
 
 from crucible import emulator, hardware
+from crucible.algebra.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution, product
+from crucible.algebra.convolution.windows import Spread, Windows
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 from crucible.emission.extension import inline
 from crucible.emission.host import Host
 from crucible.gpus import H200, closest_gpu
@@ -41,26 +46,21 @@ from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.reducing import lower_reducing
 from crucible.kinds.convolution.weights import lower_weight_for_warpgroups, lower_weight_gradient
 from crucible.kinds.program.lower import joined, lower
+from crucible.print.written import Lowered
 from crucible.schedule import cost
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.divisions import best_for_warpgroups
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks
+from crucible.schedule.convolution.warpgroup.scatter import Scatter
+from crucible.schedule.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.warpgroup.walks import Walks
+from crucible.schedule.convolution.warpgroup.weight_choice import best_weight_walks
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.schedule.convolution.weight_division import Division, best_divisions
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.reducing import ReducingConvolution, product
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, walk_phases
-from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.scatter import Scatter
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_division import Division, best_divisions
-from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
 DIRECTIONS = ("forward", "input gradient", "weight gradient")
 PASSES = {

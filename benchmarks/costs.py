@@ -32,23 +32,23 @@ from costs_directly import checked, compiled, direct, launch, times
 from torch import nn
 
 from crucible import hardware
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand
 from crucible.capture import trace
 from crucible.emission.extension import device
 from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.kinds.convolution import ways
 from crucible.kinds.product.lower import lower_product
 from crucible.plan.planner import fuse
+from crucible.print.written import Kernel, Lowered
 from crucible.schedule import cost
+from crucible.schedule.convolution.questions import Multiplying, Question, Way
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, issued_by
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks, work_of
 from crucible.schedule.machine import Machine, machine_of
+from crucible.schedule.product import divided
 from crucible.tuning.expected import operands, results
 from crucible.tuning.search import questions
-from crucible.write.convolution.questions import Multiplying, Question, Way
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, issued_by
-from crucible.write.convolution.warpgroup.pooled import PooledWalks, work_of
-from crucible.write.kernel import Kernel, Lowered
-from crucible.write.product.division import divided
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand
 
 COARSE, FINE = [2 ** (k / 4) for k in range(-8, 9)], [2 ** (k / 32) for k in range(-8, 9)]
 NEAR, SEEN = 0.005, 0.01

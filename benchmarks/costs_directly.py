@@ -12,8 +12,8 @@ from pathlib import Path
 import instructions
 import torch
 
+from crucible.print.written import Kernel
 from crucible.target import sm90
-from crucible.write.kernel import Kernel
 
 COMPILE = [
     "nvcc",

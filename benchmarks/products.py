@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand
 from crucible.emission.extension import device
 from crucible.gpus import H200
 from crucible.kinds.product.lower import lower_product
-from crucible.write.kernel import Kernel
-from crucible.write.product.division import divided, is_faster
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand
+from crucible.print.written import Kernel
+from crucible.schedule.product import divided, is_faster
 
 SHAPES = [
     (1024, 8192, 8192), (16384, 1024, 1024), (2048, 4096, 4096), (128, 16384, 16384), (1024, 8192, 512),

@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from crucible import emulator, fusing, store
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Reduction
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.emission.operator import operator
@@ -30,18 +32,16 @@ from crucible.gpus import H200, Gpu, known_gpu
 from crucible.kinds.convolution import ways
 from crucible.plan.planner import fuse as plan_of
 from crucible.plan.steps import Fused, Plan
+from crucible.schedule.convolution.questions import Multiplying, Question, Way, WeightGradient
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks
+from crucible.schedule.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.warpgroup.walks import Walks
+from crucible.schedule.convolution.weight_division import Division
 from crucible.tuning.bench import Bench, Calls, Run, host
 from crucible.tuning.cache import Cache, Measured, Tried
 from crucible.tuning.expected import subject
 from crucible.tuning.search import Search, check_gpu, questions
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import PhaseWalks
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.convolution.weight_division import Division
-from crucible.write.program import Reduction
 from support import NIGHTLY
 
 TASK = Path(__file__).parents[1] / "tasks/conv3d_leakyrelu_sum_clamp_gelu"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import kernel_corpus
+from crucible.algebra.buffer import Buffer
 from crucible.emission.beside import side_by_side
 from crucible.gpus import H200
 from crucible.print.entries import entered, whole
-from crucible.write.kernel import BLOCK, Buffer, Entry, Kernel, Lowered
+from crucible.print.written import BLOCK, Entry, Kernel, Lowered
 
 
 def kernel(name: str, reads: str, writes: str, blocks: int = 2, threads: int = 256, **rest: object) -> Kernel:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from crucible import emulator
+from crucible.algebra.buffer import Buffer
 from crucible.capture import trace
 from crucible.emission.extension import inline, kernels
 from crucible.emission.file import emit
@@ -21,7 +22,7 @@ from crucible.emission.host import Host
 from crucible.emission.launch import signature
 from crucible.graph import TensorType
 from crucible.plan.planner import fuse
-from crucible.write.kernel import Buffer, Kernel, Lowered
+from crucible.print.written import Kernel, Lowered
 from support import write
 
 CUDA_HOME = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))

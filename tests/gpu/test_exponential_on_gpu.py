@@ -13,8 +13,8 @@ from building import load
 from test_cuda import inline
 from test_exponential import INTERVALS
 
-from crucible.write.exponential import UNITS, by_power_of_two, error_of_power
-from crucible.write.expression import make, tensor
+from crucible.algebra.exponential import UNITS, by_power_of_two, error_of_power
+from crucible.algebra.expression import make, tensor
 
 X = tensor("x")
 CHAINS = [make("exp2_approx", (X,)), by_power_of_two(X)]

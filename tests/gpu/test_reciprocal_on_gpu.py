@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parents[1] / "write"))
 from building import load
 from test_cuda import inline
 
-from crucible.write.expression import tensor
-from crucible.write.interval import LEAST_DIVISOR, QUOTIENT_ULPS
+from crucible.algebra.expression import tensor
+from crucible.algebra.interval import LEAST_DIVISOR, QUOTIENT_ULPS
 
 X, Y = tensor("x"), tensor("y")
 

@@ -10,22 +10,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.fused import GIVEN, PRODUCT, Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.convolution.windows import Windows
+from crucible.algebra.evaluate import evaluate, evaluate_program
+from crucible.algebra.expression import name_of
+from crucible.algebra.moments import Moments, without_elements
+from crucible.algebra.pool import POOLED, Pool
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand, Program
 from crucible.capture import trace
 from crucible.graph import Argument, Ref, TensorType
 from crucible.kinds.convolution.moments import near
 from crucible.plan.layouts import packed
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Part, Plan
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.convolution.windows import Windows
-from crucible.write.evaluate import evaluate, evaluate_program
-from crucible.write.expression import name_of
-from crucible.write.moments import Moments, without_elements
-from crucible.write.pool import POOLED, Pool
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand, Program
 
 Tensors = dict[str, torch.Tensor]
 Array = np.ndarray[Any, Any]

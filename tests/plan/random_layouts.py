@@ -19,12 +19,12 @@ from torch import nn
 
 import crucible
 from crucible import tf32
+from crucible.algebra.program import Program
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Plan
 from crucible.trial import check_runs
-from crucible.write.program import Program
 
 NEAR = 1e-9
 ROUNDED = 5e-5

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from interpret import check, fused_steps, planned, run
 from torch import nn
 
+from crucible.algebra.program import Program
 from crucible.plan.steps import Call, Plan
-from crucible.write.program import Program
 from support import NIGHTLY
 
 

@@ -12,6 +12,10 @@ import torch
 from torch import nn
 
 import crucible
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.crossings import Crossed, Crossings, crossed, of_rows
+from crucible.algebra.expression import Expr, tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result
 from crucible.capture import trace
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.gpus import H200, Gpu
@@ -20,15 +24,11 @@ from crucible.kinds.convolution import keeping
 from crucible.plan import crossing
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Fused, Plan
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.warpgroup.stream_choice import best_streams, moved_by
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.schedule.machine import H200 as MACHINE
 from crucible.schedule.machine import MACHINES
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.warpgroup.stream_choice import best_streams, moved_by
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.crossings import Crossed, Crossings, crossed, of_rows
-from crucible.write.expression import Expr, tensor
-from crucible.write.program import Operand, Program, Reduction, Result
 
 Behind = Callable[[torch.Tensor], torch.Tensor | tuple[torch.Tensor, ...]]
 BEHIND: dict[str, Behind] = {

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import crucible
+from crucible.algebra.convolution.fused import Convolution
 from crucible.capture import trace
 from crucible.emission.lower import lowered_backward, lowered_forward
 from crucible.gpus import H200
@@ -21,7 +22,6 @@ from crucible.plan.steps import Fused, Plan
 from crucible.schedule.machine import H200 as MACHINE
 from crucible.schedule.machine import MACHINES
 from crucible.task import Task
-from crucible.write.convolution.fused import Convolution
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from interpret import run
 from torch import nn
 
+from crucible.algebra.product import Product
 from crucible.capture import trace
 from crucible.gpus import H200, known_gpu
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
-from crucible.write.product.matrix import Product
 
 
 class Module(nn.Module):

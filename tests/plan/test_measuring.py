@@ -13,6 +13,7 @@ from interpret import check, fused_steps, planned
 from torch import nn
 
 import crucible
+from crucible.algebra.convolution.fused import Convolution
 from crucible.capture import trace
 from crucible.emission.lower import lowered_forward
 from crucible.gpus import H200
@@ -21,7 +22,6 @@ from crucible.plan.planner import fuse
 from crucible.plan.steps import Fused, Plan
 from crucible.schedule.machine import H200 as MACHINE
 from crucible.schedule.machine import MACHINES
-from crucible.write.convolution.fused import Convolution
 
 Layer = Callable[[int], nn.Module]
 

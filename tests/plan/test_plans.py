@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from interpret import check, planned, run
 from torch import nn
 
+from crucible.algebra.convolution.correlation import convolution, input_gradient
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.evaluate import evaluate_program
+from crucible.algebra.program import Program, reads
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.gpus import GPUS, H200, SHARED_RESERVED_BYTES, Gpu, known_gpu
 from crucible.plan import reductions
 from crucible.plan.planner import MOST_OPERANDS, fuse
 from crucible.plan.steps import Call, Fused, Plan
-from crucible.write.convolution.correlation import convolution, input_gradient
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.tiling import STATIC_SHARED
-from crucible.write.convolution.weight_division import divide
-from crucible.write.evaluate import evaluate_program
-from crucible.write.passes import passes
-from crucible.write.program import Program, reads
+from crucible.schedule.convolution.tile_choice import tile
+from crucible.schedule.convolution.tiling import STATIC_SHARED
+from crucible.schedule.convolution.weight_division import divide
+from crucible.schedule.passes import passes
 
 
 class Module(nn.Module):

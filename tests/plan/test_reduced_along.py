@@ -10,10 +10,10 @@ import torch
 from interpret import check, fused_steps
 from torch import nn
 
+from crucible.algebra.evaluate import evaluate_program
+from crucible.algebra.expression import tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result
 from crucible.plan.reduced_along import refined
-from crucible.write.evaluate import evaluate_program
-from crucible.write.expression import tensor
-from crucible.write.program import Operand, Program, Reduction, Result
 
 SHAPE = (4, 6, 5, 8)
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from test_plans import Module, calls, check, kernels
 from torch import nn
 
+from crucible.algebra.convolution.reducing import ReducingConvolution
 from crucible.plan.steps import Fused, Plan
-from crucible.write.convolution.reducing import ReducingConvolution
 
 SPACE = (2, 3, 4)
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from interpret import check, fused_steps, planned
 from torch import nn
 
+from crucible.algebra.program import Program, trimmed
 from crucible.plan.steps import Call, Fused, Plan
-from crucible.write.program import Program, trimmed
 
 Forward = Callable[..., Any]
 

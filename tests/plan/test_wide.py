@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.pool import Pool
 from crucible.capture import trace
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
-from crucible.write.convolution.fused import Convolution
-from crucible.write.pool import Pool
 
 PLANE = (128, 64, 128, 128)
 SPACE = (16, 64, 32, 32, 32)

@@ -12,18 +12,18 @@ import torch
 import torch.nn.functional as F
 from launcher import Run, emulated, loaded
 
+from crucible.algebra.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.algebra.convolution.fused import GIVEN, LEAF, Convolution
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.program import Operand, Reduction, Result, contiguous
 from crucible.gpus import known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight_gradient
-from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.weight_division import best_divisions
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Reduction, Result, contiguous
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import tile
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.weight_division import best_divisions
 
 Tensors = dict[str, torch.Tensor]
 DTYPES = {

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from crucible import emulator
+from crucible.algebra.evaluate import Array, evaluate_program
+from crucible.algebra.program import Program
+from crucible.print.written import Kernel, Lowered
 from crucible.target.cuda import CUDA_TYPES
-from crucible.write.evaluate import Array, evaluate_program
-from crucible.write.kernel import Kernel, Lowered
-from crucible.write.program import Program
 
 DECLARED = "void run(int64_t which, std::vector<torch::Tensor> tensors);"
 TORCH_TYPES = {name: getattr(torch, name) for name in CUDA_TYPES}

@@ -14,8 +14,8 @@ import torch
 from crucible import emulator
 from crucible.emission.extension import device, digest, flags
 from crucible.emission.host import Host
+from crucible.print.written import Kernel, Lowered
 from crucible.target.cuda import CUDA_TYPES
-from crucible.write.kernel import Kernel, Lowered
 
 Run = Callable[[int, list[torch.Tensor]], None]
 """Of a kernel's number, and what it reads and writes."""

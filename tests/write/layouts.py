@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from vocabulary import UNARY
 
-from crucible.write.expression import Expr, parameter, substitute, tensor
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
+from crucible.algebra.expression import Expr, parameter, substitute, tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 
 X = tensor("x")
 

@@ -10,16 +10,16 @@ import torch
 import torch.nn.functional as F
 
 from crucible import emulator
+from crucible.algebra.evaluate import Array, evaluate_program
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.pool import POOLED, Pool, Window
+from crucible.algebra.pool import adaptive as own_size
+from crucible.algebra.program import Operand, Program, Result, contiguous
 from crucible.kinds.pooling.forward import saved
 from crucible.kinds.pooling.layout import extent
+from crucible.kinds.steps import Steps
+from crucible.print.written import Kernel, Lowered
 from crucible.target.cuda import CUDA_TYPES
-from crucible.write.evaluate import Array, evaluate_program
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.kernel import Kernel, Lowered
-from crucible.write.pool import POOLED, Pool, Window
-from crucible.write.pool import adaptive as own_size
-from crucible.write.program import Operand, Program, Result, contiguous
-from crucible.write.steps import Steps
 
 Tensors = dict[str, torch.Tensor]
 POOLED_LEAF = tensor(POOLED)

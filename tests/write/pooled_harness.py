@@ -15,20 +15,21 @@ import torch
 import torch.nn.functional as F
 from conv_harness import DTYPES, ONE, TWO, Built, Case, Tensors, channel_strides
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.correlation import input_gradient
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.convolution.windows import Spread, Windows
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.program import Operand, Program, Result, contiguous
 from crucible.kinds.convolution.backward import kept, lower_convolution_backward
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight_gradient
 from crucible.kinds.program.lower import lower
-from crucible.write.convolution.correlation import input_gradient
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.halo import UNITS, Boxes
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.weight_division import best_divisions
-from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Operand, Program, Result, contiguous
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.halo import UNITS, Boxes
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.weight_division import best_divisions
 
 WANTED = ("x", "weight", "bias", "scale", "other")
 WAYS = 40

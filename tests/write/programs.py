@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from crucible.write.expression import Expr, constant, parameter, tensor
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
+from crucible.algebra.expression import Expr, constant, parameter, tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 
 Tensors = dict[str, torch.Tensor]
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from vocabulary import BINARY, UNARY
 
-from crucible.write.expression import Expr, constant, tensor
+from crucible.algebra.expression import Expr, constant, tensor
 
 Tree = Any
 """A leaf's name, a number, or an operation's name and subtrees."""

@@ -9,9 +9,9 @@ from conv_harness import ONE, Case, WeightCase, backward, forward, transposed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
 
 WAYS = 8
 """Ways to divide a convolution that are drawn from, most promising first."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from conv_harness import TWO, Case, backward, forward, transposed
 
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.scatter import best_scatters
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.scatter import best_scatters
 
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""

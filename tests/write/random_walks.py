@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from conv_harness import TWO, Case, forward, transposed
 
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.walk_choice import chain_of
-from crucible.write.convolution.warpgroup.walks import best_walks
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.walk_choice import chain_of
+from crucible.schedule.convolution.warpgroup.walks import best_walks
 
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""

@@ -12,14 +12,14 @@ import torch
 from conv_harness import DTYPES, TWO, Case, Tensors, channel_strides, operands, rounded
 from launcher import Run, emulated, loaded
 
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution, product
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous, trimmed
 from crucible.kinds.convolution.reducing import lower_reducing, lower_reducing_backward
 from crucible.kinds.program.lower import joined, lower
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.reducing import ReducingConvolution, product
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, trimmed
-from crucible.write.steps import Steps
+from crucible.kinds.steps import Steps
+from crucible.print.written import Lowered
 
 WANTED = ("x", "weight", "bias", "other", "common")
 NEAR = {"float32": 3e-3, "float16": 2e-2, "bfloat16": 8e-2}

@@ -10,8 +10,8 @@ from conv_harness import ONE, Built, Case, WeightCase, build, forward, is_right,
 
 from crucible import emulator
 from crucible.emulator.trace import Line
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.tiling import Tiling
+from crucible.schedule.convolution.tile_choice import tile
+from crucible.schedule.convolution.tiling import Tiling
 
 PAIRED = transposed("conflicts_paired", (1, 16, 2, 4, 32), 16, (3, 3, 3), stride=2, padding=1)
 DEALT = forward("conflicts_dealt", (1, 8, 8, 8, 32), 16, (3, 3, 3), stride=2, padding=1,

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_chains import INPUTS, Tree, ours, torchs, trees
 
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import number
-from crucible.write.gradient import gradients
-from crucible.write.interval import Interval
-from crucible.write.monotone import monotonicity
-from crucible.write.ranges import intervals
-from crucible.write.simplify import simplify
-from crucible.write.text import text
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import number
+from crucible.algebra.gradient import gradients
+from crucible.algebra.interval import Interval
+from crucible.algebra.monotone import monotonicity
+from crucible.algebra.ranges import intervals
+from crucible.algebra.simplify import simplify
+from crucible.algebra.text import text
 
 X, Y = INPUTS["x"], INPUTS["y"]
 FEW = settings(max_examples=100, deadline=None, derandomize=True)

@@ -10,15 +10,15 @@ from conv_harness import ONE, TWO, Built, Case, WeightCase, backward, build, for
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import hardware
+from crucible.algebra.program import Program
 from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200
 from crucible.kinds.convolution.backward import lower_convolution_backward
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import best, tile
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.program import Program
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import best, tile
+from crucible.schedule.convolution.tiling import Tiling
 from support import some
 
 pytestmark = pytest.mark.usefixtures("no_faults")

@@ -22,14 +22,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pooled_harness import WANTED
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.expression import substitute
+from crucible.algebra.program import Reduction
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.tiling import Tiling
 from crucible.target.names import KEYWORDS, MARK
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.expression import substitute
-from crucible.write.kernel import Lowered
-from crucible.write.program import Reduction
 from support import NIGHTLY, some
 
 TOKEN = re.compile(r"\.?[A-Za-z_]\w*|\d[\w.]*|\S")

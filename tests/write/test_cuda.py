@@ -15,12 +15,12 @@ from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 from vocabulary import BINARY, UNARY, Case, places
 
 from crucible import emulator
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import Expr, constant, parameter, tensor, where
+from crucible.algebra.gradient import derivative
+from crucible.algebra.interval import single
+from crucible.algebra.simplify import hoist, simplify
 from crucible.print.chains import Emitted, emit, literal
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import Expr, constant, parameter, tensor, where
-from crucible.write.gradient import derivative
-from crucible.write.interval import single
-from crucible.write.simplify import hoist, simplify
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "chains"
 X, Y = tensor("x"), tensor("y")

@@ -11,12 +11,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from random_chains import Tree, ours, trees
 
-from crucible.write.convolution.direction import LEAST, Direction, direction
-from crucible.write.convolution.fused import LEAF, PRODUCT
-from crucible.write.evaluate import Array, evaluate
-from crucible.write.expression import Expr, parameter, substitute, tensor
-from crucible.write.program import Operand
-from crucible.write.sinking import MOST
+from crucible.algebra.convolution.direction import LEAST, Direction, direction
+from crucible.algebra.convolution.fused import LEAF, PRODUCT
+from crucible.algebra.evaluate import Array, evaluate
+from crucible.algebra.expression import Expr, parameter, substitute, tensor
+from crucible.algebra.program import Operand
+from crucible.algebra.sinking import MOST
 from support import NIGHTLY
 
 M, B = parameter("m"), parameter("b")

@@ -16,9 +16,9 @@ from crucible.gpus import H200
 from crucible.judge.oracle.reference import Reference
 from crucible.kinds.convolution.ways import described, ways
 from crucible.plan.planner import fuse
+from crucible.schedule.convolution.questions import Multiplying, Way
 from crucible.task import Task
 from crucible.tuning.search import questions
-from crucible.write.convolution.questions import Multiplying, Way
 from support import some
 
 ROOT = Path(__file__).parents[2]

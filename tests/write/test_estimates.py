@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from crucible.algebra.convolution.correlation import convolution, input_gradient
 from crucible.gpus import H200
 from crucible.schedule import cost
+from crucible.schedule.convolution.estimate import read_sectors, written_sectors
+from crucible.schedule.convolution.tile_choice import _tilings
+from crucible.schedule.convolution.warpgroup.walks import Chain, walk
+from crucible.schedule.convolution.weight_division import _divisions
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.correlation import convolution, input_gradient
-from crucible.write.convolution.estimate import read_sectors, written_sectors
-from crucible.write.convolution.tile_choice import _tilings
-from crucible.write.convolution.warpgroup.walks import Chain, walk
-from crucible.write.convolution.weight_division import _divisions
 
 ROOT = Path(__file__).parents[2]
 APART = 4

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.exponential import LOG2_E, UNITS, by_power_of_two, by_scaled_power, error_of_power
+from crucible.algebra.expression import parameter, tensor
+from crucible.algebra.operations import cost
+from crucible.algebra.simplify import hoist, simplify
+from crucible.algebra.text import text
 from crucible.print.chains import emit
-from crucible.write.evaluate import evaluate
-from crucible.write.exponential import LOG2_E, UNITS, by_power_of_two, by_scaled_power, error_of_power
-from crucible.write.expression import parameter, tensor
-from crucible.write.operations import cost
-from crucible.write.simplify import hoist, simplify
-from crucible.write.text import text
 
 X, Y, M = tensor("x"), tensor("y"), parameter("m")
 INTERVALS = [(0.0, 1.0), (-1.0, 0.0), (-1.0, 1.0), (0.0, 0.5), (-0.8, 0.8), (-30.0, 30.0), (59.0, 60.0)]

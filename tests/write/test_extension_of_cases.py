@@ -16,7 +16,7 @@ import torch
 from conv_harness import Built, WeightCase, build, forward, is_right
 from launcher import loaded
 
-from crucible.write.kernel import Kernel, Lowered
+from crucible.print.written import Kernel, Lowered
 
 CASES = [
     forward("small", (1, 4, 9), 8, (3,)),

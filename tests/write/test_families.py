@@ -18,14 +18,14 @@ from programs import CASES, Case
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
 from crucible import emulator, hardware
+from crucible.algebra.adjoint import adjoint
+from crucible.algebra.expression import tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result
+from crucible.algebra.stages import stages
 from crucible.emulator.nvcc import find
 from crucible.kinds.program.geometry import choose
 from crucible.kinds.program.lower import lower
-from crucible.write.adjoint import adjoint
-from crucible.write.expression import tensor
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Program, Reduction, Result
-from crucible.write.stages import stages
+from crucible.print.written import Lowered
 from support import some
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "families"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.write.evaluate import evaluate_program
-from crucible.write.expression import parameter, tensor
-from crucible.write.finer import finer
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
+from crucible.algebra.evaluate import evaluate_program
+from crucible.algebra.expression import parameter, tensor
+from crucible.algebra.finer import finer
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 
 X, GRAD, WEIGHT, SAVED = tensor("x"), tensor("grad"), parameter("weight"), parameter("saved")
 FIRST, SECOND = parameter("first"), parameter("second")

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from crucible.write.interval import ANY, DOUBLE, ONLY_NAN, SINGLE, Interval, bfloat, half, negative, single
-from crucible.write.polynomial import _cells, approximate
+from crucible.algebra.interval import ANY, DOUBLE, ONLY_NAN, SINGLE, Interval, bfloat, half, negative, single
+from crucible.algebra.polynomial import _cells, approximate
 
 INF = math.inf
 UNIT, TAIL, WHOLE = Interval(0.0, 1.0), Interval(1.0, INF), Interval(-INF, INF)

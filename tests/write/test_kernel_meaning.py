@@ -14,6 +14,8 @@ from kernel_mutants import changed
 from layouts import X, random_program
 from test_families import MULTIPROCESSORS, PROGRAMS
 
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
+from crucible.algebra.stages import stages
 from crucible.kernel import nodes as ir
 from crucible.kernel.meaning import OutOfBounds, run
 from crucible.kernel.verify import verify
@@ -21,8 +23,6 @@ from crucible.kinds.program.body import kernel
 from crucible.kinds.program.geometry import Geometry
 from crucible.kinds.program.layout import ordered
 from crucible.kinds.program.lower import build
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
-from crucible.write.stages import stages
 from support import some
 
 NEAR = 1e-6

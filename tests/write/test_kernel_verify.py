@@ -31,6 +31,7 @@ from test_weight_gradient_meaning import built, of_windows
 from test_weight_groups_meaning import EVERY as GROUPED
 from test_weight_groups_meaning import grouped
 
+from crucible.algebra.stages import stages
 from crucible.capture import trace
 from crucible.emission.file import emit
 from crucible.errors import KernelError
@@ -59,7 +60,6 @@ from crucible.kinds.product.lower import build_product
 from crucible.kinds.program.lower import build
 from crucible.plan.planner import fuse
 from crucible.print.cuda import printed
-from crucible.write.stages import stages
 
 LANE = Place("thread", 128)
 

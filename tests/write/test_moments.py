@@ -11,10 +11,10 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from crucible.write.evaluate import evaluate_program
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.moments import Given, given, without_elements
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
+from crucible.algebra.evaluate import evaluate_program
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.moments import Given, given, without_elements
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 
 Array = np.ndarray[Any, Any]
 NAMES = ("near", "off", "off_squared")

@@ -12,7 +12,7 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 FILES = sorted(
-    file for room in ("plan", "schedule", "write", "kernel", "kinds") for file in (PACKAGE / room).rglob("*.py")
+    file for room in ("plan", "algebra", "schedule", "kernel", "kinds") for file in (PACKAGE / room).rglob("*.py")
 )
 CUDA = re.compile(
     r";$|; *//|[{}]|\w->|__\w+__|\b(threadIdx|blockIdx|float\d?|constexpr|asm)\b *[.*&(]|#pragma|#include"

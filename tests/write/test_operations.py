@@ -10,14 +10,14 @@ import pytest
 import torch
 from vocabulary import BINARY, UNARY, places
 
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import constant, inputs, make, parameter, substitute, tensor
-from crucible.write.gradient import UPSTREAM, derivative, gradients, needs
-from crucible.write.interval import Interval
-from crucible.write.operations import FUNCTIONS
-from crucible.write.pullback import FROM_OUTPUT, reads_output
-from crucible.write.ranges import interval, shape_of
-from crucible.write.text import text
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import constant, inputs, make, parameter, substitute, tensor
+from crucible.algebra.gradient import UPSTREAM, derivative, gradients, needs
+from crucible.algebra.interval import Interval
+from crucible.algebra.operations import FUNCTIONS
+from crucible.algebra.pullback import FROM_OUTPUT, reads_output
+from crucible.algebra.ranges import interval, shape_of
+from crucible.algebra.text import text
 
 X, Y = tensor("x"), tensor("y")
 NAN = float("nan")

@@ -27,8 +27,8 @@ from crucible.kernel.meaning import OutOfBounds, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
 from crucible.kinds.convolution.packing import pack
-from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.schedule.convolution.warpgroup.walks import Walks
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 from support import some
 
 MOST = 30_000

@@ -21,10 +21,10 @@ from crucible.kernel.meaning import Stuck
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.phases.frame import PhaseFrame
 from crucible.kinds.convolution.phases.lower import build_phases
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, fetched_by, issued_by
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, fetched_by, issued_by
 from support import NIGHTLY, some
 
 NEAR = 1e-6

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crucible.write import polynomial
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import make, parameter, tensor
-from crucible.write.gradient import derivative
-from crucible.write.interval import Interval
-from crucible.write.operations import cost
-from crucible.write.polynomial import FORMS, approximate
-from crucible.write.ranges import DEFAULTS, interval
-from crucible.write.simplify import simplify
+from crucible.algebra import polynomial
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import make, parameter, tensor
+from crucible.algebra.gradient import derivative
+from crucible.algebra.interval import Interval
+from crucible.algebra.operations import cost
+from crucible.algebra.polynomial import FORMS, approximate
+from crucible.algebra.ranges import DEFAULTS, interval
+from crucible.algebra.simplify import simplify
 from support import some
 
 X = tensor("x")

@@ -17,15 +17,15 @@ from pool_harness import Case, case
 from random_chains import Tree, ours, trees
 from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
+from crucible.algebra.evaluate import Array, evaluate
+from crucible.algebra.expression import inputs, name_of, parameter, substitute, tensor
+from crucible.algebra.pool import Pool, Window, adaptive, collapsed_pool
+from crucible.algebra.program import Operand, Result
+from crucible.algebra.sinking import LARGEST, SMALLEST, sink
 from crucible.errors import MisuseError
 from crucible.kinds.pooling.backward import lower_pool_backward, useful
 from crucible.kinds.pooling.forward import lower_pool
-from crucible.write.evaluate import Array, evaluate
-from crucible.write.expression import inputs, name_of, parameter, substitute, tensor
-from crucible.write.kernel import Kernel, Lowered
-from crucible.write.pool import Pool, Window, adaptive, collapsed_pool
-from crucible.write.program import Operand, Result
-from crucible.write.sinking import LARGEST, SMALLEST, sink
+from crucible.print.written import Kernel, Lowered
 from support import NIGHTLY
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "families"

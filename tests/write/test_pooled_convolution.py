@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pooled_harness import BEFORE, WAYS, PooledCase, SpreadCase, is_right, is_spread_right
 from random_convolutions import layers
 
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
 from support import some
 
 pytestmark = pytest.mark.usefixtures("no_faults")

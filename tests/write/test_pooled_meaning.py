@@ -16,6 +16,7 @@ from conv_harness import TWO, Tensors, transposed
 from kernel_mutants import changed
 from pooled_harness import BEFORE, WANTED, PooledCase, operands, wanted
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, Number
 from crucible.kernel.meaning import Stuck, run
@@ -25,10 +26,9 @@ from crucible.kernel.window_nodes import SIGNS
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.lower import build_pooled
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, work_of
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.warpgroup.pooled import PooledWalks, best_pooled_walks, work_of
 from support import NIGHTLY, some
 
 NEAR = 1e-6

@@ -9,12 +9,12 @@ import torch
 from pool_harness import DTYPES, Built, Case, Tensors, build, case, dtypes, run_steps, storage
 
 from crucible import emulator
+from crucible.algebra.program import Operand
 from crucible.kinds.pooling.backward import lower_pool_backward, useful
 from crucible.kinds.pooling.forward import lower_pool, saved
 from crucible.kinds.pooling.layout import extent
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand
-from crucible.write.steps import Steps
+from crucible.kinds.steps import Steps
+from crucible.print.written import Lowered
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 APART = [

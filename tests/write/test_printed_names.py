@@ -15,13 +15,13 @@ from layouts import with_leaves
 from test_families import MULTIPROCESSORS, PROGRAMS
 from test_pools import CASES
 
+from crucible.algebra.expression import substitute
+from crucible.algebra.program import Program
 from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.program.lower import build, lower
 from crucible.print.cuda import printed
 from crucible.print.names import KEYWORDS
-from crucible.write.expression import substitute
-from crucible.write.kernel import Lowered
-from crucible.write.program import Program
+from crucible.print.written import Lowered
 
 KERNELS = ("rows of a block", "turned to channels last")
 COMMENT = re.compile(r"//.*")

@@ -12,13 +12,13 @@ import torch
 from kernel_mutants import changed
 from test_products import CASES, LAYOUTS, product, right_answer, storages
 
+from crucible.algebra.product import Product
 from crucible.gpus import H200
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, Compare
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.verify import verify
 from crucible.kinds.product.lower import build_product
-from crucible.write.product.matrix import Product
 from support import some
 
 NEAR = 1e-6

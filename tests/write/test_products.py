@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from launcher import loaded
 
 from crucible import emulator
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.product.lower import lower_product
-from crucible.write.kernel import Lowered
-from crucible.write.product.division import STAGES, STEP, TILE, divided, is_faster, serves
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand
+from crucible.print.written import Lowered
+from crucible.schedule.product import STAGES, STEP, TILE, divided, is_faster, serves
 from support import some
 
 RELATIVE = 1e-6

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import CASES, Case
 
-from crucible.write.adjoint import adjoint, saving
-from crucible.write.evaluate import Array, evaluate_program
-from crucible.write.expression import parameter, tensor
-from crucible.write.program import Operand, Program, Result, collapsed, contiguous, phases
-from crucible.write.stages import stages
+from crucible.algebra.adjoint import adjoint, saving
+from crucible.algebra.evaluate import Array, evaluate_program
+from crucible.algebra.expression import parameter, tensor
+from crucible.algebra.program import Operand, Program, Result, collapsed, contiguous, phases
+from crucible.algebra.stages import stages
 
 
 def run(program: Program, tensors: dict[str, Array]) -> dict[str, Array]:

@@ -8,12 +8,12 @@ import pickle
 import numpy as np
 import pytest
 
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import Expr, constant, parameter, tensor, where
-from crucible.write.interval import ANY, Interval
-from crucible.write.monotone import monotonicity
-from crucible.write.simplify import hoist, simplify
-from crucible.write.text import text
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import Expr, constant, parameter, tensor, where
+from crucible.algebra.interval import ANY, Interval
+from crucible.algebra.monotone import monotonicity
+from crucible.algebra.simplify import hoist, simplify
+from crucible.algebra.text import text
 
 X, Y, M = tensor("x"), tensor("y"), parameter("m")
 POSITIVE, NUMBER = Interval(0.5, 2.0), Interval(-1e30, 1e30)

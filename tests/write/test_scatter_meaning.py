@@ -21,7 +21,7 @@ from crucible.kinds.convolution.scatter.lower import build_scatter
 from crucible.print.names import Names
 from crucible.print.sliding import added
 from crucible.print.words import Words
-from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters
+from crucible.schedule.convolution.warpgroup.scatter import Scatter, best_scatters
 from support import NIGHTLY, some
 
 NEAR = 1e-6

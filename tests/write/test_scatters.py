@@ -26,15 +26,15 @@ from launcher import Run, loaded
 from random_scatters import drawn
 
 from crucible import emulator
+from crucible.algebra.convolution.correlation import convolution, input_gradient
 from crucible.emission.extension import flags
 from crucible.emission.host import Host
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.correlation import convolution, input_gradient
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
-from crucible.write.kernel import Lowered
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.scatter import Scatter, best_scatters, scattered
 from support import some
 
 P90 = input_gradient(convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1))

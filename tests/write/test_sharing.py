@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible.gpus import H200
-from crucible.write.convolution.packing import packed
-from crucible.write.convolution.rows import Rows, plain
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.sharing import MOST_WORDS, Sharing
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
+from crucible.kinds.convolution.scene import Scene
+from crucible.kinds.convolution.sharing import MOST_WORDS, Sharing
+from crucible.schedule.convolution.packing import packed
+from crucible.schedule.convolution.rows import Rows, plain
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
 
 
 def shared(case: Case, tiling: Tiling, rows: int = 64, threads: int = 256) -> Sharing:

@@ -20,6 +20,7 @@ from test_packing_meaning import packing
 from test_walk_meaning import error, held, misplaced, moved
 from test_warpgroup_streams import Spreading
 
+from crucible.algebra.program import Result, contiguous
 from crucible.errors import MisuseError
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO
@@ -30,12 +31,11 @@ from crucible.kernel.whereabouts import OutOfBounds, Raced
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.reducing import added_up
 from crucible.kinds.convolution.streams.lower import build_streams
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, moved_by, stream
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.program import Result, contiguous
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.stream_choice import Moved, best_streams, moved_by, stream
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from support import NIGHTLY, some
 
 NEAR = 1e-6

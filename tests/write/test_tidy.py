@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from layouts import LAYOUTS, random_program
 from programs import CASES
 
-from crucible.write.expression import Expr, parameter, tensor
-from crucible.write.interval import Interval
-from crucible.write.program import Operand, Program, Reduction, Result
-from crucible.write.ranges import interval
-from crucible.write.tidy import LARGEST_EXPONENT, tidied, without_idle_maxima
-from crucible.write.tidy import _sum as interval_of_sum
+from crucible.algebra.expression import Expr, parameter, tensor
+from crucible.algebra.interval import Interval
+from crucible.algebra.program import Operand, Program, Reduction, Result
+from crucible.algebra.ranges import interval
+from crucible.algebra.tidy import LARGEST_EXPONENT, tidied, without_idle_maxima
+from crucible.algebra.tidy import _sum as interval_of_sum
 
 X = tensor("x")
 

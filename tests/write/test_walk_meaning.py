@@ -17,17 +17,17 @@ from conv_harness import TWO, Case, crossed, row_sums
 from kernel_mutants import changed
 from test_packing_meaning import packing
 
+from crucible.algebra.convolution.fused import LEAF, PRODUCT, Convolution
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import tensor
+from crucible.algebra.program import Operand, Result, contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Number
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.walks.runs import InRuns
-from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
-from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import tensor
-from crucible.write.program import Operand, Result, contiguous
+from crucible.schedule.convolution.warpgroup.walks import Walks
 from support import some
 
 NEAR = 1e-6

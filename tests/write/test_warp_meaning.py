@@ -20,6 +20,11 @@ from random_convolutions import Layer
 from test_walk_meaning import extent, held
 from test_weight_gradient_meaning import elements_of
 
+from crucible.algebra.convolution.fused import LEAF, PRODUCT, Convolution
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.evaluate import evaluate
+from crucible.algebra.expression import Expr
+from crucible.algebra.program import Operand, Reduction, contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE as FIRST
 from crucible.kernel.index import Compare, Number
@@ -28,14 +33,9 @@ from crucible.kernel.verify import verify
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.convolution.packing import pack
 from crucible.kinds.convolution.warps.lower import build_warps
-from crucible.write.convolution.fused import LEAF, PRODUCT, Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import best
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.windows import Spread
-from crucible.write.evaluate import evaluate
-from crucible.write.expression import Expr
-from crucible.write.program import Operand, Reduction, contiguous
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import best
+from crucible.schedule.convolution.tiling import Tiling
 from support import some
 
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -30,13 +30,13 @@ from launcher import loaded
 from reducing_harness import Reducing, wrong
 
 from crucible import emulator
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Operand
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
 from support import some
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)

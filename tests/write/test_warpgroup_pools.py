@@ -13,12 +13,12 @@ from launcher import loaded
 from pooled_harness import PooledCase, is_right, operands
 
 from crucible import emulator
+from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import H200, known_gpu
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.pooled import PooledWalks, pool_division
-from crucible.write.kernel import Lowered
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks, pool_division
 from support import some
 
 

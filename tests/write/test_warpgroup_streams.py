@@ -36,20 +36,21 @@ from pooled_harness import spread_out
 from random_convolutions import drawn
 
 from crucible import emulator
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.convolution.windows import Spread, Windows
+from crucible.algebra.program import Operand, contiguous
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.divisions import best_for_warpgroups
+from crucible.schedule.convolution.warpgroup.stream_choice import Moved, best_streams, stream, stream_division
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.target.sm90 import PREFETCH
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
-from crucible.write.convolution.warpgroup.stream_choice import Moved, best_streams, stream, stream_division
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.windows import Spread, Windows
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Operand, contiguous
 from support import some
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)

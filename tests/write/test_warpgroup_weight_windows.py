@@ -9,17 +9,18 @@ from conv_harness import TWO, Built, Case, build, forward, transposed
 from pooled_harness import SpreadCase, is_spread_right
 
 from crucible import emulator
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.correlation import input_gradient, transposed_convolution
+from crucible.algebra.convolution.windows import Spread, Spreads
+from crucible.algebra.program import Operand, contiguous
 from crucible.gpus import H200
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.weights import lower_weight_for_warpgroups
-from crucible.write.convolution.correlation import input_gradient, transposed_convolution
-from crucible.write.convolution.questions import WeightGradient
-from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weights import chosen_for_weight
-from crucible.write.convolution.windows import Spread, Spreads
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Operand, contiguous
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.questions import WeightGradient
+from crucible.schedule.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.schedule.convolution.weights import chosen_for_weight
 from support import some
 
 

@@ -8,17 +8,17 @@ import pytest
 from conv_harness import TWO, Built, Case, WeightCase, build, forward, is_right, transposed
 
 from crucible import emulator
+from crucible.algebra.convolution.correlation import Correlation, convolution
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Operand, contiguous
 from crucible.gpus import H200, Gpu, known_gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.backward import lower_product_backward
 from crucible.kinds.convolution.weights import lower_weight_for_warpgroups
-from crucible.write.convolution.correlation import Correlation, convolution
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
-from crucible.write.convolution.warpgroup.weight_shape import TEAMS
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, contiguous
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.warpgroup.weight_choice import best_weight_walks, weight_walk
+from crucible.schedule.convolution.warpgroup.weight_shape import TEAMS
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 from support import some
 
 

@@ -28,18 +28,18 @@ from conv_harness import (
 from launcher import Run, loaded
 
 from crucible import emulator
+from crucible.algebra.convolution.correlation import convolution
+from crucible.algebra.program import Operand, contiguous
 from crucible.emission.extension import flags
 from crucible.emission.host import Host
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.stream_choice import stream_division
-from crucible.write.convolution.warpgroup.walk_choice import division
-from crucible.write.convolution.warpgroup.walks import Walks, walk
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, contiguous
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.stream_choice import stream_division
+from crucible.schedule.convolution.warpgroup.walk_choice import division
+from crucible.schedule.convolution.warpgroup.walks import Walks, walk
 from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)

@@ -28,15 +28,15 @@ from launcher import loaded
 from random_walks import drawn
 
 from crucible import emulator
+from crucible.algebra.convolution.correlation import convolution
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.print.written import Kernel, Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.walk_choice import division
+from crucible.schedule.convolution.warpgroup.walks import Walks, walk
 from crucible.target import sm90
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.correlation import convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.walk_choice import division
-from crucible.write.convolution.warpgroup.walks import Walks, walk
-from crucible.write.kernel import Kernel, Lowered
 from support import some
 
 P90 = convolution((128, 8, 16, 64, 64), (64, 8, 3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)

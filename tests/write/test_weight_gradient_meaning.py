@@ -14,16 +14,16 @@ import torch
 from conv_harness import FRONTS, TWO, WeightCase, forward, operands, transposed, upstream_of, wanted_of_weight
 from kernel_mutants import changed
 
+from crucible.algebra.convolution.windows import WHOLE, Spread, Spreads
+from crucible.algebra.program import Operand, contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, Compare
 from crucible.kernel.meaning import OutOfBounds, run
 from crucible.kernel.verify import verify
 from crucible.kinds.built import Built
 from crucible.kinds.convolution.weights import build_weight_gradient
-from crucible.write.convolution.questions import WeightGradient
-from crucible.write.convolution.weight_division import Division
-from crucible.write.convolution.windows import WHOLE, Spread, Spreads
-from crucible.write.program import Operand, contiguous
+from crucible.schedule.convolution.questions import WeightGradient
+from crucible.schedule.convolution.weight_division import Division
 from support import some
 
 NEAR = 3e-7

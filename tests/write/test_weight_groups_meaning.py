@@ -20,6 +20,9 @@ from pooled_harness import SpreadCase, spread_out
 from test_warpgroup_weight_windows import WindowCase, windows
 from test_warpgroup_weights import HeldCase
 
+from crucible.algebra.convolution.correlation import Correlation, input_gradient
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.program import Operand, contiguous
 from crucible.gpus import H200
 from crucible.graph import ITEM_BYTES
 from crucible.kernel import nodes as ir
@@ -27,11 +30,8 @@ from crucible.kernel.index import ZERO, Number
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.weights import build_weight_for_warpgroups
-from crucible.write.convolution.correlation import Correlation, input_gradient
-from crucible.write.convolution.warpgroup.weight_choice import best_weight_walks
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.windows import Spread
-from crucible.write.program import Operand, contiguous
+from crucible.schedule.convolution.warpgroup.weight_choice import best_weight_walks
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 from support import NIGHTLY, some
 
 Grouped = HeldCase | WindowCase

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from crucible.write.expression import Expr, where
+from crucible.algebra.expression import Expr, where
 
 Build = Callable[..., Expr]
 INF = float("inf")

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from crucible.algebra.expression import Expr, nodes
 from crucible.graph import TensorType
 from crucible.plan.steps import Fused, Plan
-from crucible.write.expression import Expr, nodes
 
 _NAMES = frozenset({"name", "result"})
 """Fields that hold names of tensors, reductions and functions; other words have a meaning."""

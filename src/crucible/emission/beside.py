@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from crucible.gpus import Gpu
 from crucible.print.entries import beside
-from crucible.write.kernel import Kernel, Lowered
+from crucible.print.written import Kernel, Lowered
 
 THREADS_A_SM = 1024
 """Of a small kernel for each multiprocessor: all of it runs at once."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from crucible.emission.host import Host
 from crucible.emission.launch import ALLOW, launch, signature
-from crucible.write.kernel import Kernel
+from crucible.print.written import Kernel
 
 HOST_FLAGS = ["-O1"]
 """Of g++, which PyTorch tells nothing of speed. The host's time of a forward and backward through autograd, kernels

@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.product import Product
 from crucible.emission.handing import Beside
 from crucible.emission.operator import Operator
 from crucible.plan.rules import BIASED
 from crucible.plan.steps import Call, Fused, Plan
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.questions import Tuned
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.product.matrix import Product
+from crucible.schedule.convolution.questions import Tuned
 
 _WIDTH = 110
 

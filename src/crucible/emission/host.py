@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crucible.graph import TensorType
-from crucible.write.kernel import Kernel, Lowered
+from crucible.print.written import Kernel, Lowered
 
 CPP = {
     "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crucible.emission.host import CPP, FREE_SHARED_BYTES, Host
-from crucible.write.kernel import Kernel
+from crucible.print.written import Kernel
 
 ALLOW = """\
 // Lets a kernel have more dynamic shared memory than any may have: asked for once a thread and GPU.

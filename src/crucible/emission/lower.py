@@ -6,6 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from crucible.algebra.adjoint import adjoint
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.crossings import Crossed, Crossings, of_rows
+from crucible.algebra.finer import finer
+from crucible.algebra.moments import without_elements
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand, Program, Result
+from crucible.algebra.stages import partials, stages
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept, lower_convolution_backward
@@ -18,18 +28,9 @@ from crucible.kinds.pooling.backward import lower_pool_backward
 from crucible.kinds.pooling.forward import lower_pool
 from crucible.kinds.product.lower import lower_product, lower_product_backward
 from crucible.kinds.program.lower import lower, reads_again
+from crucible.kinds.steps import Steps
 from crucible.plan.steps import Fused
-from crucible.write.adjoint import adjoint
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.crossings import Crossed, Crossings, of_rows
-from crucible.write.finer import finer
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.moments import without_elements
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand, Program, Result
-from crucible.write.stages import partials, stages
-from crucible.write.steps import Steps
+from crucible.print.written import Lowered
 
 
 @dataclass(frozen=True)

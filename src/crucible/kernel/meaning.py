@@ -2,7 +2,7 @@
 
 Values are arrays [blocks, threads], computed in float64; no node rounds to what it stores, so results are those of the
 mathematics but for the order of sums. Of where threads go every step is taken as it will be: indices, guards, packs,
-what lies in which fragment, which threads put what together. NumPy rather than torch: `write.evaluate`, the reference
+what lies in which fragment, which threads put what together. NumPy rather than torch: `algebra.evaluate`, the reference
 for expressions, is.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from crucible.algebra.evaluate import evaluate
 from crucible.gpus import WARP
 from crucible.kernel import meaning_bulk as bulk
 from crucible.kernel import meaning_pipelines as pipelines
@@ -39,7 +40,6 @@ from crucible.kernel.tensor_cores import (
 )
 from crucible.kernel.tiles import steps
 from crucible.kernel.whereabouts import Array, OutOfBounds, Places, Raced, Waits
-from crucible.write.evaluate import evaluate
 
 __all__ = ["OutOfBounds", "Raced", "Stuck", "run"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, TypeAlias
 
+from crucible.algebra.expression import Expr
 from crucible.kernel.bulk import Collect, InTurn, Leave, Send, Stretch
 from crucible.kernel.index import ONE, Compare, Condition, Index, Size, Table, Variable
 from crucible.kernel.places import (
@@ -44,7 +45,6 @@ from crucible.kernel.sliding import (
 from crucible.kernel.stream_nodes import Advance, Ahead, Carry, Level, MoveOn, Prefetch, Walk
 from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
 from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
-from crucible.write.expression import Expr
 
 __all__ = [
     "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy",

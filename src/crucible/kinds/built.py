@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.program import Program
 from crucible.kernel import nodes as ir
+from crucible.kinds.steps import Steps
 from crucible.print.cuda import printed
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Program
-from crucible.write.steps import Steps
+from crucible.print.written import Lowered
 
 
 @dataclass(frozen=True)

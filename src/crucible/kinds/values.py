@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from crucible.algebra.expression import Expr, inputs, name_of
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.write.expression import Expr, inputs, name_of
 
 Leaf = Callable[[str], ir.Element]
 """Where a tensor or parameter of expressions is, by its name."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.expression import substitute
+from crucible.algebra.program import Operand, Program, Result
 from crucible.graph import TensorType
 from crucible.plan.backward import with_backward
 from crucible.plan.steps import Fused, Step
-from crucible.write.expression import substitute
-from crucible.write.program import Operand, Program, Result
 
 MOST_COLUMNS = 8192
 """Of a row that is reduced: its elements stay in registers from pass to pass. Longer rows are read in each."""

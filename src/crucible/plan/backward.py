@@ -6,19 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.adjoint import adjoint, saving
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.expression import Expr, substitute
+from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand, Program, Result, contiguous, trimmed
+from crucible.algebra.tidy import without_idle_maxima
 from crucible.graph import TensorType
 from crucible.kinds.convolution.backward import kept
 from crucible.kinds.pooling.backward import useful
 from crucible.kinds.pooling.forward import saved as keepable
 from crucible.plan.layouts import packed, relaid, without_gaps
 from crucible.plan.steps import Fused
-from crucible.write.adjoint import adjoint, saving
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.expression import Expr, substitute
-from crucible.write.pool import Pool
-from crucible.write.program import Operand, Program, Result, contiguous, trimmed
-from crucible.write.tidy import without_idle_maxima
 
 
 def with_backward(step: Fused, types: Mapping[str, TensorType]) -> Fused:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crucible.algebra.program import Operand, contiguous
 from crucible.plan import convolutions, pools, reducing
 from crucible.plan.join import plain
 from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
 from crucible.plan.settle import Settled
-from crucible.write.program import Operand, contiguous
 
 
 def fits(value: Lazy) -> bool:

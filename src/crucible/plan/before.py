@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from crucible.algebra.program import Program
 from crucible.graph import Operation, Ref, Value, unused
 from crucible.plan.steps import Call, Fused, Plan, Step
-from crucible.write.program import Program
 
 
 def with_buffers_as_before(plan: Plan) -> Plan:

@@ -7,6 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from crucible.algebra.convolution.correlation import Correlation, input_gradient
+from crucible.algebra.convolution.fused import GIVEN, LEAF, Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.convolution.windows import MOST as MOST_OF_WINDOW
+from crucible.algebra.convolution.windows import Windows
+from crucible.algebra.expression import Expr, inputs, name_of, nodes, substitute, tensor
+from crucible.algebra.gradient import derivative
+from crucible.algebra.interval import Interval
+from crucible.algebra.operations import cost, lowered
+from crucible.algebra.pool import Window
+from crucible.algebra.program import Operand, Result, contiguous
+from crucible.algebra.ranges import interval
+from crucible.algebra.simplify import simplify
 from crucible.gpus import Gpu
 from crucible.graph import Operation
 from crucible.plan.join import combined, plain, with_own_names
@@ -29,25 +42,12 @@ from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
 from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_normed, is_ours, is_wide, library_clocks, taken
 from crucible.schedule import pays
+from crucible.schedule.convolution.choice import chosen, least_clocks
+from crucible.schedule.convolution.questions import WeightGradient
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.weight_division import Division
+from crucible.schedule.convolution.weights import chosen_for_weight
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.choice import chosen, least_clocks
-from crucible.write.convolution.correlation import Correlation, input_gradient
-from crucible.write.convolution.fused import GIVEN, LEAF, Convolution
-from crucible.write.convolution.questions import WeightGradient
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.weight_division import Division
-from crucible.write.convolution.weights import chosen_for_weight
-from crucible.write.convolution.windows import MOST as MOST_OF_WINDOW
-from crucible.write.convolution.windows import Windows
-from crucible.write.expression import Expr, inputs, name_of, nodes, substitute, tensor
-from crucible.write.gradient import derivative
-from crucible.write.interval import Interval
-from crucible.write.operations import cost, lowered
-from crucible.write.pool import Window
-from crucible.write.program import Operand, Result, contiguous
-from crucible.write.ranges import interval
-from crucible.write.simplify import simplify
 
 
 def convolved_again(plan: Plan) -> frozenset[str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, MutableMapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.crossings import Crossings, crossed, crossings
+from crucible.algebra.program import Program, Reduction
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.crossings import crossable, crossing_pays, written_bytes
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.fused import Convolution
-from crucible.write.crossings import Crossings, crossed, crossings
-from crucible.write.program import Program, Reduction
 
 MOST = 2
 """Crossings of a convolution: each takes two registers of a tile."""

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from crucible.algebra.program import contiguous
 from crucible.graph import Graph, Operation, TensorType
 from crucible.plan.rewriting import Maker, Rewriting
 from crucible.plan.rules import ATTENTION, turns_matrices
 from crucible.schedule import pays
-from crucible.write.program import contiguous
 
 _VIEWS = frozenset({"view", "reshape"})
 _CASTS = frozenset({"to", "_to_copy"})

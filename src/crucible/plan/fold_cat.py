@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from crucible.algebra.program import contiguous
 from crucible.graph import Operation, Ref
 from crucible.plan import layouts
 from crucible.plan.parts import SLICES, joined, sliced
@@ -18,7 +19,6 @@ from crucible.plan.rules import is_fusable, is_view
 from crucible.plan.steps import Part
 from crucible.plan.taken import KINDS
 from crucible.plan.vocabulary import BROADCAST
-from crucible.write.program import contiguous
 
 MOST_PARTS = 4
 """Of which each is a tensor that the kernel writes, and of each operand one that it reads."""

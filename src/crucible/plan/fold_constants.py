@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from crucible.algebra.expression import Expr, tensor
+from crucible.algebra.interval import NUMBERS, Interval
+from crucible.algebra.ranges import interval
 from crucible.graph import Argument, Operation, Ref
 from crucible.plan.lazy import NotCovered
 from crucible.plan.rewriting import Maker, Rewriting
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
-from crucible.write.expression import Expr, tensor
-from crucible.write.interval import NUMBERS, Interval
-from crucible.write.ranges import interval
 
 OF_ONE = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp"})
 """Reductions that give the only element that they see."""

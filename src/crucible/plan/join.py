@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.expression import Expr, constant, substitute, tensor
+from crucible.algebra.program import Reduction
 from crucible.plan.lazy import CannotJoin, Dims, Lazy, Shape, is_over_space, scalar, split, whole
-from crucible.write.expression import Expr, constant, substitute, tensor
-from crucible.write.program import Reduction
 
 
 def expanded(value: Lazy, shape: Sequence[int]) -> Lazy:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Program, Result
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.backward import kept, product_again
@@ -13,10 +15,8 @@ from crucible.kinds.convolution.keeping import is_faster_alone, keeping_clocks
 from crucible.plan.backward import flat
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
+from crucible.schedule.convolution.choice import least_clocks
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.choice import least_clocks
-from crucible.write.convolution.fused import Convolution
-from crucible.write.program import Program, Result
 
 
 def with_products_kept(steps: Sequence[Step], gpu: Gpu) -> tuple[Step, ...]:

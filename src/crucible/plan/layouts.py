@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from crucible.algebra.program import contiguous
 from crucible.graph import ITEM_BYTES, Argument, Graph, Operation, Ref, TensorType
 from crucible.schedule import pays
 from crucible.schedule.machine import Machine
-from crucible.write.program import contiguous
 
 CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
 DTYPES = frozenset({"float32", "float16", "bfloat16"})

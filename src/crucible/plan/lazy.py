@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.expression import Expr, tensor
-from crucible.write.interval import Interval
-from crucible.write.pool import Window
-from crucible.write.program import Operand, Reduction, contiguous
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.expression import Expr, tensor
+from crucible.algebra.interval import Interval
+from crucible.algebra.pool import Window
+from crucible.algebra.program import Operand, Reduction, contiguous
 
 Shape = tuple[int, ...]
 Dims = tuple[tuple[int, ...], ...]

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand, contiguous
 from crucible.gpus import Gpu
 from crucible.graph import Operation, Ref, TensorType
-from crucible.write.product.division import is_faster, serves
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand, contiguous
+from crucible.schedule.product import is_faster, serves
 
 _FACTORS = {
     "linear": ("input", "weight"), "matmul": ("self", "other"), "mm": ("self", "mat2"), "bmm": ("self", "mat2"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, MutableMapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.moments import Given, Moments, given
+from crucible.algebra.program import Program
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
 from crucible.kinds.convolution.moments import measurable, measuring_clocks
@@ -12,11 +15,8 @@ from crucible.kinds.program.lower import reads_again
 from crucible.plan.crossing import is_graded_alone
 from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
+from crucible.schedule.convolution.choice import least_clocks
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.choice import least_clocks
-from crucible.write.convolution.fused import Convolution
-from crucible.write.moments import Given, Moments, given
-from crucible.write.program import Program
 
 
 def with_moments_taken(

@@ -7,6 +7,12 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.expression import constant
+from crucible.algebra.interval import Interval
+from crucible.algebra.program import contiguous
+from crucible.algebra.ranges import interval
 from crucible.gpus import H200, Gpu
 from crucible.graph import Graph, Operation, Ref, TensorType, Value, unused
 from crucible.plan import (
@@ -41,12 +47,6 @@ from crucible.plan.settle import Settled, layout_like, settled
 from crucible.plan.steps import Call, Fused, Plan, Step
 from crucible.schedule import pays
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.expression import constant
-from crucible.write.interval import Interval
-from crucible.write.program import contiguous
-from crucible.write.ranges import interval
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 """What kernels read and write."""

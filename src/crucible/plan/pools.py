@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from crucible.algebra.expression import tensor
+from crucible.algebra.pool import POOLED, Pool, Window
+from crucible.algebra.program import Operand, Result, contiguous
 from crucible.graph import Operation
 from crucible.plan import convolutions
 from crucible.plan.join import plain, with_own_names
@@ -12,9 +15,6 @@ from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
 from crucible.plan.reductions import Names, mean
 from crucible.plan.settle import Settled, read, updated
 from crucible.plan.statistics import apart
-from crucible.write.expression import tensor
-from crucible.write.pool import POOLED, Pool, Window
-from crucible.write.program import Operand, Result, contiguous
 
 
 def _each(given: Any, rank: int) -> tuple[int, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.expression import Expr, substitute
+from crucible.algebra.program import Operand, Program, reads
 from crucible.graph import TensorType
 from crucible.plan.backward import with_backward
 from crucible.plan.steps import Fused, Step
-from crucible.write.expression import Expr, substitute
-from crucible.write.program import Operand, Program, reads
 
 Named = Callable[[Sequence[str], Sequence[Step]], str]
 """An operator's name, by the operations that it covers and the steps that there are."""

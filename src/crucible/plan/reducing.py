@@ -10,6 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import PRODUCT
+from crucible.algebra.convolution.reducing import ROWS, ReducingConvolution, product
+from crucible.algebra.expression import substitute
+from crucible.algebra.program import Program, Result, reads, trimmed
+from crucible.algebra.tidy import without_idle_maxima
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.plan.convolutions import bare
@@ -17,16 +22,11 @@ from crucible.plan.join import with_own_names
 from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.schedule import cost
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.pairs import schedule, tensors
+from crucible.schedule.convolution.tile_choice import tile
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.fused import PRODUCT
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.pairs import schedule, tensors
-from crucible.write.convolution.reducing import ROWS, ReducingConvolution, product
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.expression import substitute
-from crucible.write.passes import passes
-from crucible.write.program import Program, Result, reads, trimmed
-from crucible.write.tidy import without_idle_maxima
+from crucible.schedule.passes import passes
 
 
 def fits(value: Lazy) -> bool:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.expression import inputs, substitute
+from crucible.algebra.program import Reduction
 from crucible.plan.join import combined
 from crucible.plan.lazy import CannotJoin, Lazy, is_over_space
-from crucible.write.expression import inputs, substitute
-from crucible.write.program import Reduction
 
 LONG_ROW, LONG_ACROSS = 1 << 15, 1 << 12
 """Elements of a row beyond which passes read them anew: 32 of each of 1024 threads (`kinds.program.geometry`)."""

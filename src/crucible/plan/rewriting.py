@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from crucible.algebra.interval import Interval
+from crucible.algebra.program import contiguous
 from crucible.graph import Argument, Graph, Mutation, Operation, Ref, TensorType, Value, unused
 from crucible.plan.layouts import renamed
 from crucible.plan.parts import sliced
 from crucible.schedule.machine import Machine
-from crucible.write.interval import Interval
-from crucible.write.program import contiguous
 
 VIEWS = frozenset({"reshape", "permute", "slice", "expand", "unsqueeze", "select"})
 """Of the operations that are put in, those that move no data."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from crucible.algebra.expression import nodes, substitute, where
 from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
 from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
 from crucible.plan.views import SHUFFLES, VIEWS
 from crucible.plan.vocabulary import CONDITIONS, POINTWISE
-from crucible.write.expression import nodes, substitute, where
 
 BIASED = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear"})
 """They take a bias for each channel, which is theirs to add last."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.expression import Expr, substitute
+from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand, Program, Result, contiguous, reads
 from crucible.plan.lazy import Lazy, Shape
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.expression import Expr, substitute
-from crucible.write.pool import Pool
-from crucible.write.program import Operand, Program, Result, contiguous, reads
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.adjoint import saving
+from crucible.algebra.expression import Expr, inputs, name_of, parameter, substitute
+from crucible.algebra.program import Operand, Program, Result, contiguous, reads
 from crucible.plan.lazy import Lazy
 from crucible.plan.settle import programmed
-from crucible.write.adjoint import saving
-from crucible.write.expression import Expr, inputs, name_of, parameter, substitute
-from crucible.write.passes import hoisted
-from crucible.write.program import Operand, Program, Result, contiguous, reads
+from crucible.schedule.passes import hoisted
 
 
 def apart(value: Lazy, name: str, precision: str) -> tuple[Lazy, Program]:

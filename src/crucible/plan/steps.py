@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.reducing import ReducingConvolution
+from crucible.algebra.crossings import Crossed, Crossings
+from crucible.algebra.moments import Given, Moments
+from crucible.algebra.pool import Pool
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand, Program
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, TensorType
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.reducing import ReducingConvolution
-from crucible.write.crossings import Crossed, Crossings
-from crucible.write.moments import Given, Moments
-from crucible.write.pool import Pool
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand, Program
 
 
 @dataclass(frozen=True)

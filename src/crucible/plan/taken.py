@@ -6,20 +6,20 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from crucible.algebra.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
+from crucible.algebra.convolution.fused import DTYPES, LEAF, Convolution
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.program import Operand, Result, contiguous
 from crucible.gpus import H200, Gpu
 from crucible.graph import ITEM_BYTES, Graph, Operation, Ref
 from crucible.plan.lazy import Convolving, Lazy, NotCovered
 from crucible.plan.vocabulary import POINTWISE
 from crucible.schedule import cost, pays
+from crucible.schedule.convolution.choice import least_clocks
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.tile_choice import tile
+from crucible.schedule.convolution.weight_division import divide
 from crucible.schedule.machine import Machine, machine_of
-from crucible.write.convolution.choice import least_clocks
-from crucible.write.convolution.correlation import Correlation, convolution, input_gradient, transposed_convolution
-from crucible.write.convolution.fused import DTYPES, LEAF, Convolution
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.weight_division import divide
-from crucible.write.convolution.windows import Spread
-from crucible.write.program import Operand, Result, contiguous
 
 LINEAR = "linear"
 MOST_DIMS = 3

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from crucible.algebra.expression import Expr, constant
+from crucible.algebra.program import Operand, Program
 from crucible.graph import Graph, TensorType
 from crucible.plan import rules
 from crucible.plan.backward import substituted, with_backward
 from crucible.plan.steps import Fused, Step
-from crucible.write.expression import Expr, constant
-from crucible.write.program import Operand, Program
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Of tensors that have gradients, and of sums that are 0."""

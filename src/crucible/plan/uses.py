@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, MutableMapping, Sequence
 from dataclasses import replace
 
+from crucible.algebra.program import Program
 from crucible.graph import TensorType
 from crucible.plan import layouts
 from crucible.plan.backward import with_backward
 from crucible.plan.steps import Call, Fused, Step
-from crucible.write.program import Program
 
 MOST_USES = 4
 """That are told apart; what comes back from further ones autograd adds up."""

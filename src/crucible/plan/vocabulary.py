@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crucible.algebra.expression import DTYPES, Expr, Scalar, lift, where
 from crucible.plan.lazy import NotCovered
-from crucible.write.expression import DTYPES, Expr, Scalar, lift, where
 
 Build = Callable[..., Expr]
 

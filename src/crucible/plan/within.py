@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from crucible.algebra.expression import Expr, substitute
+from crucible.algebra.program import Operand, Program, Result
 from crucible.graph import ITEM_BYTES, Ref, TensorType
 from crucible.plan import layouts
 from crucible.plan.along import MOST_TENSORS, Named
 from crucible.plan.backward import with_backward
 from crucible.plan.parts import joined, sliced
 from crucible.plan.steps import Call, Fused, Part, Step
-from crucible.write.expression import Expr, substitute
-from crucible.write.program import Operand, Program, Result
 
 ALIGNED_BYTES = 16
 """At multiples of which kernels take tensors to begin."""

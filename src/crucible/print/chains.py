@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from crucible.write.expression import Expr, constant, make, name_of, nodes, number
-from crucible.write.interval import single
-from crucible.write.operations import CONDITIONS, FUNCTIONS, NOUNS, define
-from crucible.write.ranges import intervals
-from crucible.write.text import ATOM, TERNARY, UNARY, Formula, infix
+from crucible.algebra.expression import Expr, constant, make, name_of, nodes, number
+from crucible.algebra.interval import single
+from crucible.algebra.operations import CONDITIONS, FUNCTIONS, NOUNS, define
+from crucible.algebra.ranges import intervals
+from crucible.algebra.text import ATOM, TERNARY, UNARY, Formula, infix
 
 _CALLS = {
     "exp": "expf", "expm1": "expm1f", "log": "logf", "log1p": "log1pf", "sin": "sinf", "cos": "cosf", "erf": "erff",

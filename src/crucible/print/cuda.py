@@ -23,14 +23,13 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows
+from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows, written
 from crucible.print.chains import emit
 from crucible.print.entries import entered, whole
 from crucible.print.functions import preamble
 from crucible.print.names import Names
 from crucible.print.words import TYPES, UNIT, Words
 from crucible.target.cuda import AS_WORD, START, STEPS, converted, indented
-from crucible.write import kernel as launch
 
 LONGEST, MOST = 120, 105
 """Characters of a line; of one of a body, which stands further right."""
@@ -40,7 +39,7 @@ _MOVES = (ir.Let, ir.Load, ir.Store, ir.Convert, ir.Bits, ir.Value, ir.AsyncCopy
 _INT_LIMIT = 2**31
 
 
-def printed(kernel: ir.Kernel) -> launch.Kernel:
+def printed(kernel: ir.Kernel) -> written.Kernel:
     """Text and launch. Raises KernelError for a kernel that does what it must not."""
     check(kernel)
     marked = _Printer(kernel, Names())
@@ -69,7 +68,7 @@ class _Printer(Words):
 
     # the function
 
-    def entry(self) -> launch.Entry:
+    def entry(self) -> written.Entry:
         """The whole function."""
         kernel = self.kernel
         asked = warpgroups.memory(self)
@@ -82,7 +81,7 @@ class _Printer(Words):
         head = _signature(f"__global__ void __launch_bounds__({kernel.threads}{bounds}) {kernel.name}", declared)
         layout = ("", ", ") if len(head) == 1 else ("\n    ", ",\n    ")
         body, shared = tuple(indented(lines)), self._has_shared()
-        return launch.Entry(parameters, body, tuple(notes), False, shared, *layout, bounds)
+        return written.Entry(parameters, body, tuple(notes), False, shared, *layout, bounds)
 
     def _has_shared(self) -> bool:
         """What reduces over more than a warp has some, declared here or by what it calls."""
@@ -130,7 +129,7 @@ class _Printer(Words):
         if isinstance(node.index, Part):
             begins, begun = self.names.of(node.index.begins), self.begun(node.variable)
             name = self.names.of(node.variable)
-            return [f"{begun} = 0;", f"while (static_cast<int>({launch.BLOCK}) >= {begins}[{name} + 1]) ++{name};"]
+            return [f"{begun} = 0;", f"while (static_cast<int>({written.BLOCK}) >= {begins}[{name} + 1]) ++{name};"]
         words = self.index(node.index)
         words = f"__shfl_sync(0xffffffffu, {words}, 0)" if node.of_warp else words
         return [f"const {self.begun(node.variable)} = {words};"]

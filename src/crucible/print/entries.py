@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crucible.print.written import BLOCK, Entry, Kernel
 from crucible.target.cuda import indented
-from crucible.write.kernel import BLOCK, Entry, Kernel
 
 
 def whole(entry: Entry, name: str, threads: int) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from crucible.algebra.expression import tensor
 from crucible.print.chains import emit
 from crucible.target import sm80, sm90, windows
 from crucible.target.cuda import HELPERS, INCLUDES, STEPS, combining
-from crucible.write.expression import tensor
 
 _EXTREMES = {"max_nan": tensor("a").maximum(tensor("b")), "min_nan": tensor("a").minimum(tensor("b"))}
 """Functions that reductions call, and what calls them in arithmetic."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import (
     ZERO,
@@ -28,10 +29,9 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.memory import pipelines
+from crucible.print import written
 from crucible.print.names import Names
 from crucible.target.cuda import CUDA_TYPES, block, indented
-from crucible.write import kernel as launch
-from crucible.write.program import contiguous
 
 TYPES = {
     **CUDA_TYPES,
@@ -115,7 +115,7 @@ class Words:
             case Place(of="thread"):
                 return "threadIdx.x"
             case Place():
-                return f"static_cast<size_t>({launch.BLOCK})" if self.kernel.index == "size_t" else launch.BLOCK
+                return f"static_cast<size_t>({written.BLOCK})" if self.kernel.index == "size_t" else written.BLOCK
             case ir.Held(of=element):
                 return self.element(element)
             case Smaller(left=left, right=right) | Larger(left=left, right=right) if self._counted(index):

@@ -1,1 +1,1 @@
-"""What work costs on a GPU: its constants, and the one model that makes clocks of them."""
+"""How work is divided, and what that costs on a GPU: its constants, and the one model that makes clocks of them."""

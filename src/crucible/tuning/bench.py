@@ -20,8 +20,8 @@ from crucible.errors import TuningError
 from crucible.gpus import Gpu
 from crucible.judge.surface import GPU_PACE, Race, Sampler, Turn, sampler
 from crucible.kinds.convolution import ways
+from crucible.schedule.convolution.questions import Question, Way
 from crucible.tuning.expected import Subject, operands, results, subject
-from crucible.write.convolution.questions import Question, Way
 
 Run: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Calls: TypeAlias = Mapping[str, Callable[[], Any]]

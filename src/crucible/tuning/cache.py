@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible import hardware, store
-from crucible.write.convolution.questions import Question
+from crucible.schedule.convolution.questions import Question
 
 SCHEMA = "crucible.tuned/1"
 

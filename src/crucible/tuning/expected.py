@@ -16,17 +16,17 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
+from crucible.algebra.convolution.correlation import Correlation, Product
+from crucible.algebra.convolution.fused import GIVEN, PRODUCT, Convolution
+from crucible.algebra.convolution.windows import CHOICE, Spread
+from crucible.algebra.expression import Expr, name_of
+from crucible.algebra.program import Operand, Result
 from crucible.graph import TensorType
 from crucible.kinds.convolution.ways import RESULT
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.pairs import LOWEST, maximum_of
+from crucible.schedule.convolution.questions import Multiplying, Question, Way, WeightGradient
 from crucible.tuning.float64 import evaluate
-from crucible.write.convolution.correlation import Correlation, Product
-from crucible.write.convolution.fused import GIVEN, PRODUCT, Convolution
-from crucible.write.convolution.pairs import LOWEST, maximum_of
-from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient
-from crucible.write.convolution.windows import CHOICE, Spread
-from crucible.write.expression import Expr, name_of
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Result
 
 Tensors = dict[str, torch.Tensor]
 Sums = dict[str, tuple[torch.Tensor, torch.Tensor]]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from crucible.write.expression import Expr, name_of, nodes
-from crucible.write.operations import FUNCTIONS, define
+from crucible.algebra.expression import Expr, name_of, nodes
+from crucible.algebra.operations import FUNCTIONS, define
 
 
 def evaluate(expr: Expr, values: Mapping[str, torch.Tensor]) -> torch.Tensor:

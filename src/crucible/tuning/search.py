@@ -11,10 +11,10 @@ from crucible.gpus import Gpu, closest_gpu
 from crucible.kinds.convolution import ways
 from crucible.plan.steps import Fused, Plan
 from crucible.schedule import cost
+from crucible.schedule.convolution.questions import Question, Way, tuned
 from crucible.schedule.machine import machine_of
 from crucible.tuning.bench import Bench
 from crucible.tuning.cache import Cache, Measured, Tried
-from crucible.write.convolution.questions import Question, Way, tuned
 
 COUNT = 4
 """Ways of each kind, of warps and of warpgroups, that are tried for a question."""

@@ -15,23 +15,24 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
+from crucible.algebra.adjoint import adjoint
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.correlation import input_gradient
+from crucible.algebra.convolution.fused import GIVEN, LEAF, PRODUCT, Convolution
+from crucible.algebra.convolution.windows import CHOICE, Spread, Spreads, Windows
+from crucible.algebra.expression import Expr, substitute, tensor
+from crucible.algebra.gradient import derivative
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous, reads
+from crucible.algebra.stages import partials, stages
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight
-from crucible.write.adjoint import adjoint
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.correlation import input_gradient
-from crucible.write.convolution.fused import GIVEN, LEAF, PRODUCT, Convolution
-from crucible.write.convolution.questions import Fronts, WeightGradient
-from crucible.write.convolution.weights import chosen_for_weight
-from crucible.write.convolution.windows import CHOICE, Spread, Spreads, Windows
-from crucible.write.expression import Expr, substitute, tensor
-from crucible.write.gradient import derivative
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads
-from crucible.write.stages import partials, stages
-from crucible.write.steps import Steps
+from crucible.kinds.steps import Steps
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.questions import Fronts, WeightGradient
+from crucible.schedule.convolution.weights import chosen_for_weight
 
 
 def lower_convolution_backward(

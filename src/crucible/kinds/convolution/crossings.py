@@ -1,20 +1,20 @@
-"""A convolution that also reduces its result over channels (`write/crossings.py`), for the program that reads it."""
+"""A convolution that also reduces its result over channels (`algebra/crossings.py`), for the program that reads it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.crossings import Crossings
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.lower import lower_convolution
+from crucible.print.written import Lowered
 from crucible.schedule import cost
+from crucible.schedule.convolution.choice import chosen, least_clocks
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.choice import chosen, least_clocks
-from crucible.write.convolution.fused import Convolution
-from crucible.write.crossings import Crossings
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous
 
 
 def crossable(conv: Convolution) -> bool:

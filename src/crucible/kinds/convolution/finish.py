@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.correlation import Correlation
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, Place, Size, Table
 from crucible.kinds.convolution.weight import Weight
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.walks import ROWS
-from crucible.write.convolution.warpgroup.weight_moves import Moves
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_division import Division
-from crucible.write.kernel import Buffer
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.walks import ROWS
+from crucible.schedule.convolution.warpgroup.weight_moves import Moves
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.schedule.convolution.weight_division import Division
 
 THREADS, LANES = 256, 32
 SLICES = THREADS // LANES

@@ -1,4 +1,4 @@
-"""Inputs in shared memory, as `write.convolution.halo` lays them: a box of positions with its halo, from a tensor."""
+"""Inputs in shared memory, as `schedule.convolution.halo` lays them: a box of positions with its halo, of a tensor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.program import Operand
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size
 from crucible.kinds.convolution.staged import WORDS, Item, Staged, flag, pack
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, STEP_UNITS, THREADS, Boxes
-from crucible.write.program import Operand
+from crucible.schedule.convolution.halo import DIMS, STEP_UNITS, THREADS, Boxes
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.crossings import Crossings
+from crucible.algebra.expression import substitute, tensor
+from crucible.algebra.moments import Moments
+from crucible.algebra.program import Operand, Program, Result
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.crossings import across, crossing_pays, lower_crossing
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.moments import lower_measuring, measured, near
+from crucible.print.written import Lowered
 from crucible.schedule import cost, pays
+from crucible.schedule.convolution.choice import chosen, least_clocks
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.schedule.machine import machine_of
-from crucible.write.convolution.choice import chosen, least_clocks
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.crossings import Crossings
-from crucible.write.expression import substitute, tensor
-from crucible.write.kernel import Lowered
-from crucible.write.moments import Moments
-from crucible.write.program import Operand, Program, Result
 
 
 def lower_keeping(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.simplify import simplify
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.packing import pack
@@ -14,16 +16,14 @@ from crucible.kinds.convolution.streams.lower import build_streams
 from crucible.kinds.convolution.walks.lower import build_walks
 from crucible.kinds.convolution.warps.lower import build_warps
 from crucible.print.cuda import printed
-from crucible.write.convolution.choice import chosen
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import PhaseWalks
-from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.scatter import Scatter
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import Walks
-from crucible.write.kernel import Lowered
-from crucible.write.simplify import simplify
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks
+from crucible.schedule.convolution.warpgroup.scatter import Scatter
+from crucible.schedule.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.warpgroup.walks import Walks
 
 
 def lower_convolution(conv: Convolution, tiling: Tiling | None = None, gpu: Gpu = H200) -> Lowered:

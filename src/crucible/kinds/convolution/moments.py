@@ -1,4 +1,4 @@
-"""A convolution that also writes the moments of its result (`write/moments.py`), for the norm that reads it."""
+"""A convolution that also writes the moments of its result (`algebra/moments.py`), for the norm that reads it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import LEAF, Convolution
+from crucible.algebra.expression import Expr, substitute, where
+from crucible.algebra.moments import ROWS, Moments
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous, trimmed
 from crucible.gpus import Gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.reducing import added_up
-from crucible.write.convolution.choice import chosen, least_clocks
-from crucible.write.convolution.fused import LEAF, Convolution
-from crucible.write.expression import Expr, substitute, where
-from crucible.write.kernel import Lowered
-from crucible.write.moments import ROWS, Moments
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, trimmed
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen, least_clocks
 
 FARTHEST = 1e30
 """What is as far off 0 is no number to be near to, and what is not finite is none: an image's values are not another's

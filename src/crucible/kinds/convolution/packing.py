@@ -1,22 +1,22 @@
 """Weights put in the order in which tensor cores take them, a thread a word of four bytes. What the orders are say
-`write.convolution.packing` and `write.convolution.warpgroup.packing`; what lies outside of a weight is 0."""
+`schedule.convolution.packing` and `schedule.convolution.warpgroup.packing`; what lies outside of a weight is 0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.fused import Convolution
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place, Size, Table
 from crucible.kinds.convolution.weight import Weight
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
-from crucible.write.convolution.warpgroup.streams import Streams
-from crucible.write.convolution.warpgroup.walks import ROWS, SLAB, WARPS, Walks
-from crucible.write.kernel import Buffer
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
+from crucible.schedule.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.warpgroup.walks import ROWS, SLAB, WARPS, Walks
 
 THREADS = 256
 WORDS = 4

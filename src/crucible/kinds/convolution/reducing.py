@@ -12,26 +12,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import PRODUCT, Convolution, is_of_row
+from crucible.algebra.convolution.reducing import ROWS, ReducingConvolution
+from crucible.algebra.expression import Expr, name_of, nodes, parameter, substitute
+from crucible.algebra.factors import factored
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous, reads, trimmed
+from crucible.algebra.stages import partials, stages
+from crucible.algebra.tidy import cheaper
 from crucible.errors import MisuseError
 from crucible.gpus import H200, Gpu
 from crucible.kinds.convolution.backward import lower_product_backward
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.pairs import corrected, maximum_of, schedule, tensors
-from crucible.write.convolution.questions import Multiplying, answered
-from crucible.write.convolution.reducing import ROWS, ReducingConvolution
-from crucible.write.convolution.tile_choice import tile
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.phases import phase_division
-from crucible.write.expression import Expr, name_of, nodes, parameter, substitute
-from crucible.write.factors import factored
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.passes import Pass, fresh, hoisted
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, reads, trimmed
-from crucible.write.stages import partials, stages
-from crucible.write.steps import Steps
-from crucible.write.tidy import cheaper
+from crucible.kinds.steps import Steps
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.pairs import corrected, maximum_of, schedule, tensors
+from crucible.schedule.convolution.questions import Multiplying, answered
+from crucible.schedule.convolution.tile_choice import tile
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.phases import phase_division
+from crucible.schedule.passes import Pass, fresh, hoisted
 
 
 def lower_reducing(conv: ReducingConvolution, gpu: Gpu = H200, tiling: Tiling | None = None) -> Steps:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Range
 from crucible.kinds.convolution.halo import Source, there
 from crucible.kinds.convolution.staged import WORDS, Item, Staged, flag, pack
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes
-from crucible.write.convolution.windows import Spread
-from crucible.write.program import contiguous
+from crucible.schedule.convolution.halo import DIMS, HELD, STEP_UNITS, THREADS, Boxes
 
 
 @dataclass(frozen=True)

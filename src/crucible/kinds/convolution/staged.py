@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crucible.algebra.convolution.fused import GIVEN
+from crucible.algebra.expression import Expr, name_of
+from crucible.algebra.simplify import simplify
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Holds, Index, Number, Range
-from crucible.write.convolution.fused import GIVEN
-from crucible.write.expression import Expr, name_of
-from crucible.write.simplify import simplify
 
 WORDS = 4
 """Of a unit of channels, which is sixteen bytes."""

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size
 from crucible.kinds.convolution.spread import Side, Sides, Spreading, chosen
 from crucible.kinds.convolution.staged import Item, Staged, flag
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.halo import DIMS, HELD, THREADS
-from crucible.write.convolution.weight_division import Division
-from crucible.write.convolution.windows import Spread
-from crucible.write.program import contiguous
+from crucible.schedule.convolution.halo import DIMS, HELD, THREADS
+from crucible.schedule.convolution.weight_division import Division
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crucible.algebra.convolution.fused import PRODUCT, Convolution, is_of_row
+from crucible.algebra.convolution.windows import CHOICE
+from crucible.algebra.program import Operand, Result
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Index, Number, Size
+from crucible.kinds.convolution.scene import Scene
+from crucible.kinds.convolution.sharing import Sharing
 from crucible.kinds.convolution.staged import pack
 from crucible.kinds.values import inputs_of
-from crucible.write.convolution.fused import PRODUCT, Convolution, is_of_row
-from crucible.write.convolution.row_parts import chains
-from crucible.write.convolution.rows import plain
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.sharing import Sharing
-from crucible.write.convolution.windows import CHOICE
-from crucible.write.program import Operand, Result
+from crucible.schedule.convolution.row_parts import chains
+from crucible.schedule.convolution.rows import plain
 
 Values = Mapping[str, ir.Element]
 """What tensors hold, by name."""

@@ -9,16 +9,16 @@ from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.kinds.convolution.weights import lower_weight
-from crucible.write.convolution import choice
-from crucible.write.convolution.halo import UNITS
-from crucible.write.convolution.pairs import maximum_of
-from crucible.write.convolution.questions import Multiplying, Question, Way, WeightGradient, renamed
-from crucible.write.convolution.tile_choice import best, tile
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.warpgroup.kinds import best_for_warpgroups
-from crucible.write.convolution.warpgroup.phases import phase_division
-from crucible.write.convolution.weights import ways_for_weight
-from crucible.write.kernel import Lowered
+from crucible.print.written import Lowered
+from crucible.schedule.convolution import choice
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.pairs import maximum_of
+from crucible.schedule.convolution.questions import Multiplying, Question, Way, WeightGradient, renamed
+from crucible.schedule.convolution.tile_choice import best, tile
+from crucible.schedule.convolution.tiling import Tiling
+from crucible.schedule.convolution.warpgroup.divisions import best_for_warpgroups
+from crucible.schedule.convolution.warpgroup.phases import phase_division
+from crucible.schedule.convolution.weights import ways_for_weight
 
 RESULT = "weight_gradient"
 """The tensor that a weight's gradient is written to by itself."""

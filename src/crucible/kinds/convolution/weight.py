@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from crucible.algebra.convolution.correlation import Correlation
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Size
-from crucible.write.convolution.correlation import Correlation
 
 
 class Weight:

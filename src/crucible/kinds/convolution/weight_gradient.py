@@ -14,6 +14,10 @@ import math
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import arithmetic
+from crucible.algebra.convolution.windows import Spread
+from crucible.algebra.program import Operand
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -23,14 +27,10 @@ from crucible.kinds.convolution.spread import SpreadHalo
 from crucible.kinds.convolution.staged import Item, Staged, pack
 from crucible.kinds.convolution.upstream import Grad, Upstream
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.fused import arithmetic
-from crucible.write.convolution.halo import STEP_UNITS, THREADS
-from crucible.write.convolution.questions import WeightGradient
-from crucible.write.convolution.tiling import WARPS
-from crucible.write.convolution.weight_division import Division
-from crucible.write.convolution.windows import Spread
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand
+from crucible.schedule.convolution.halo import STEP_UNITS, THREADS
+from crucible.schedule.convolution.questions import WeightGradient
+from crucible.schedule.convolution.tiling import WARPS
+from crucible.schedule.convolution.weight_division import Division
 
 
 def blocks_a_part(division: Division, gpu: Gpu) -> int:

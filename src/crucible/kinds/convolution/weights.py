@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.windows import WHOLE, Spreads
+from crucible.algebra.program import Operand
 from crucible.gpus import H200, Gpu
 from crucible.kinds.built import Built
 from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
 from crucible.kinds.convolution.weight_gradient import partial_of, weight_parts
 from crucible.kinds.convolution.weight_groups.lower import partial_of_groups, weight_parts_of_groups
-from crucible.write.convolution.correlation import Correlation
-from crucible.write.convolution.questions import NO_FRONTS, Fronts, WeightGradient
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.convolution.weight_division import Division
-from crucible.write.convolution.weights import WeightWay
-from crucible.write.convolution.windows import WHOLE, Spreads
-from crucible.write.kernel import Lowered
-from crucible.write.program import Operand
+from crucible.print.written import Lowered
+from crucible.schedule.convolution.questions import NO_FRONTS, Fronts, WeightGradient
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
+from crucible.schedule.convolution.weight_division import Division
+from crucible.schedule.convolution.weights import WeightWay
 
 
 def lower_weight(question: WeightGradient, way: WeightWay, result: str, gpu: Gpu) -> Lowered:

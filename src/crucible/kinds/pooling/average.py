@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from crucible.algebra.expression import Expr, inputs, name_of, parameter, tensor
+from crucible.algebra.pool import Pool
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, ZERO, Index, Larger, Number, Smaller
 from crucible.kinds.pooling.frame import Frame
 from crucible.kinds.pooling.loops import end, start
-from crucible.write.expression import Expr, inputs, name_of, parameter, tensor
-from crucible.write.pool import Pool
 
 TOTAL, COUNT = tensor("the sum of the window"), parameter("the count of the window")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crucible.algebra.pool import Pool, collapsed_pool
 from crucible.kinds.built import BuiltSteps
 from crucible.kinds.pooling.forward import saved
 from crucible.kinds.pooling.gather import gathered
 from crucible.kinds.pooling.one_pass import one_pass
-from crucible.write.pool import Pool, collapsed_pool
-from crucible.write.steps import Steps
+from crucible.kinds.steps import Steps
 
 
 def lower_pool_backward(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str] = ()) -> Steps:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crucible.algebra.expression import Expr, inputs, substitute, tensor
+from crucible.algebra.pool import Pool, collapsed_pool
+from crucible.algebra.program import Result, contiguous
+from crucible.algebra.ranges import Bounds
+from crucible.algebra.sinking import sink
 from crucible.kernel import nodes as ir
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.average import TOTAL, average, count
@@ -13,12 +18,7 @@ from crucible.kinds.pooling.items import windows
 from crucible.kinds.pooling.layout import Layout, laid_out, leading, slow_to_fast, used
 from crucible.kinds.pooling.loops import in_window, over_lanes, over_spread
 from crucible.kinds.pooling.values import BEST, GATHERED, choose, gather
-from crucible.write.expression import Expr, inputs, substitute, tensor
-from crucible.write.kernel import Lowered
-from crucible.write.pool import Pool, collapsed_pool
-from crucible.write.program import Result, contiguous
-from crucible.write.ranges import Bounds
-from crucible.write.sinking import sink
+from crucible.print.written import Lowered
 
 
 def lower_pool(pool: Pool, bounds: Bounds | None = None, save: Sequence[str] = ()) -> Lowered:

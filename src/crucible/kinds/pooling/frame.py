@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crucible.algebra.expression import Expr
+from crucible.algebra.program import Operand, Result
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Size, Variable
 from crucible.kinds.built import Built
 from crucible.kinds.pooling.layout import Layout, access_width, extent, used
 from crucible.kinds.values import computed
-from crucible.write.expression import Expr
-from crucible.write.program import Operand, Result
 
 LONGEST = 113
 """Characters of a comment's line."""

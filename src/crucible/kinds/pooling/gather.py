@@ -10,6 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from crucible.algebra.adjoint import adjoint
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.expression import Expr, name_of, substitute
+from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand, Program, Result, contiguous, reads
+from crucible.algebra.stages import partials, stages
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare, Condition
 from crucible.kinds.built import Built, BuiltSteps
@@ -21,12 +27,6 @@ from crucible.kinds.pooling.layout import Layout, used
 from crucible.kinds.pooling.loops import in_window, over_windows, read_elements
 from crucible.kinds.pooling.targets import SHARE, Target, differentiated, of_elements, of_items, still, totals
 from crucible.kinds.pooling.values import chosen
-from crucible.write.adjoint import adjoint
-from crucible.write.expression import Expr, name_of, substitute
-from crucible.write.kernel import Buffer
-from crucible.write.pool import Pool
-from crucible.write.program import Operand, Program, Result, contiguous, reads
-from crucible.write.stages import partials, stages
 
 
 def gathered(pool: Pool, wanted: Sequence[str], upstream: str, kept: Sequence[str]) -> BuiltSteps:

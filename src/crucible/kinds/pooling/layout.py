@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from crucible.algebra.expression import Expr
+from crucible.algebra.pool import Pool, Window
+from crucible.algebra.program import Operand, Result, reads
 from crucible.graph import ITEM_BYTES
-from crucible.write.expression import Expr
-from crucible.write.pool import Pool, Window
-from crucible.write.program import Operand, Result, reads
 
 SECTOR_BYTES, ACCESS_BYTES = 32, 16
 """Of memory, and of the largest access."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from crucible.algebra.expression import Expr
+from crucible.algebra.pool import Window
+from crucible.algebra.program import Operand
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Variable
 from crucible.kinds.pooling.frame import Frame
 from crucible.kinds.pooling.layout import used
-from crucible.write.expression import Expr
-from crucible.write.pool import Window
-from crucible.write.program import Operand
 
 UNROLLED = 128
 """Elements of a window up to which loops over it are unrolled."""

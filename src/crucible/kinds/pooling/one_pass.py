@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from crucible.algebra.expression import Expr, inputs, name_of, substitute
+from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand
+from crucible.algebra.stages import partials
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Compare
 from crucible.kinds.built import Built, BuiltSteps
@@ -29,10 +33,6 @@ from crucible.kinds.pooling.loops import (
 )
 from crucible.kinds.pooling.targets import SHARE, Slopes, Target, differentiated, of_elements, of_items, still, totals
 from crucible.kinds.pooling.values import BEST, choose, chosen, gather
-from crucible.write.expression import Expr, inputs, name_of, substitute
-from crucible.write.pool import Pool
-from crucible.write.program import Operand
-from crucible.write.stages import partials
 
 
 def one_pass(pool: Pool, wanted: Sequence[str], upstream: str) -> BuiltSteps:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.expression import Expr, number, tensor
+from crucible.algebra.gradient import gradients
+from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand, Program, Result, contiguous
+from crucible.algebra.stages import stages
 from crucible.kernel import nodes as ir
 from crucible.kinds.pooling.items import Grid, Items, Rows
-from crucible.write.expression import Expr, number, tensor
-from crucible.write.gradient import gradients
-from crucible.write.kernel import Buffer
-from crucible.write.pool import Pool
-from crucible.write.program import Operand, Program, Result, contiguous
-from crucible.write.stages import stages
 
 SHARE = tensor("the gradient of an element's value")
 """What the chain before gets from above at an element."""

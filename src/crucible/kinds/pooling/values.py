@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from crucible.algebra.expression import Expr, name_of, tensor
+from crucible.algebra.program import Operand
+from crucible.algebra.sinking import LARGEST, SMALLEST
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index, Range
 from crucible.kinds.pooling.average import TOTAL
 from crucible.kinds.pooling.frame import Frame
 from crucible.kinds.pooling.loops import over_window
-from crucible.write.expression import Expr, name_of, tensor
-from crucible.write.program import Operand
-from crucible.write.sinking import LARGEST, SMALLEST
 
 BEST = tensor("the value of the chosen element")
 GATHERED: Mapping[Expr, tuple[str, str]] = {

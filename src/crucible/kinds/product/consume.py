@@ -6,7 +6,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Index, Number
 from crucible.kinds.product.frame import Frame, Item
-from crucible.write.product.division import PROMOTED, STEP, TILE
+from crucible.schedule.product import PROMOTED, STEP, TILE
 
 PRODUCTS, WORDS = Number(STEP // 8), Number(4)
 """Of the depth of a step; what a thread has of the rows of one."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from crucible.algebra.buffer import Buffer
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Number, Place, Size
 from crucible.kinds.product.frame import VECTOR, elements
-from crucible.write.kernel import Buffer
-from crucible.write.product.division import ProductDivision
+from crucible.schedule.product import ProductDivision
 
 THREADS = 256
 

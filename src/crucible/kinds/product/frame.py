@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.product import Product
+from crucible.algebra.program import Operand
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size
-from crucible.write.kernel import Buffer
-from crucible.write.product.division import STAGES, STEP, TILE, ProductDivision
-from crucible.write.product.matrix import Product
-from crucible.write.program import Operand
+from crucible.schedule.product import STAGES, STEP, TILE, ProductDivision
 
 CONSUMERS, PRODUCERS = 256, 256
 """Threads that multiply, and that stage: two warpgroups each."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.product import Product
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -13,10 +15,9 @@ from crucible.kinds.product.consume import Consuming
 from crucible.kinds.product.finish import finish
 from crucible.kinds.product.frame import CONSUMERS, PRODUCERS, THREADS, Frame
 from crucible.kinds.product.produce import Producing
-from crucible.write.kernel import Buffer, Lowered
-from crucible.write.product.division import PROMOTED, STAGES, STEP, TILE, ProductDivision, divided
-from crucible.write.product.matrix import Product
-from crucible.write.steps import Steps
+from crucible.kinds.steps import Steps
+from crucible.print.written import Lowered
+from crucible.schedule.product import PROMOTED, STAGES, STEP, TILE, ProductDivision, divided
 
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 176, 80
 

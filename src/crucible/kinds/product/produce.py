@@ -8,7 +8,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Index, Number, Place, Range
 from crucible.kinds.product.frame import CONSUMERS, THREADS, VECTOR, Frame, Item, Side
-from crucible.write.product.division import STEP, TILE
+from crucible.schedule.product import STEP, TILE
 
 LOADS = Number(4)
 """Packs of each operand that a thread moves in a step."""

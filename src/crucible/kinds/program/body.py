@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
 
+from crucible.algebra.expression import Expr, parameter, substitute, tensor
+from crucible.algebra.program import Operand, Program, Reduction, Result
+from crucible.algebra.tidy import is_of_rows
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index
@@ -13,10 +16,7 @@ from crucible.kinds.program.frame import Frame
 from crucible.kinds.program.geometry import LOADS, Geometry
 from crucible.kinds.program.layout import begins_anywhere
 from crucible.kinds.values import computed, inputs_of
-from crucible.write.expression import Expr, parameter, substitute, tensor
-from crucible.write.passes import Pass, fresh, heavy, hoisted, kept, loaded, noun, passes
-from crucible.write.program import Operand, Program, Reduction, Result
-from crucible.write.tidy import is_of_rows
+from crucible.schedule.passes import Pass, fresh, heavy, hoisted, kept, loaded, noun, passes
 
 Spot: TypeAlias = tuple[Index, Index]
 """A row and a column."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from crucible.algebra.program import Program
+from crucible.algebra.text import text
 from crucible.kinds.program.geometry import Geometry
-from crucible.write.passes import passes
-from crucible.write.program import Program
-from crucible.write.text import text
+from crucible.schedule.passes import passes
 
 LONGEST = 110
 

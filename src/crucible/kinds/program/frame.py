@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from crucible.algebra.program import Operand, Program, Result
+from crucible.algebra.tidy import is_of_rows
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Place, Size, Smaller, Variable
 from crucible.kinds.program.geometry import Geometry
 from crucible.kinds.program.layout import Access, Tensor, access_of, is_across, reach, runs, start_of, wide
-from crucible.write.program import Operand, Program, Result
-from crucible.write.tidy import is_of_rows
 
 _SAID = {
     "packs": "of a thread",

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from crucible.algebra.program import Program
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.program.layout import (
     PACK_BYTES,
@@ -21,8 +22,7 @@ from crucible.kinds.program.layout import (
     vector_width,
     wide,
 )
-from crucible.write.passes import heavy, kept, loaded, passes
-from crucible.write.program import Program
+from crucible.schedule.passes import heavy, kept, loaded, passes
 
 WARP = 32
 WORDS = 32

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from crucible.algebra.program import Operand, Program, Result, collapsed, elements
 from crucible.graph import ITEM_BYTES
-from crucible.write.program import Operand, Program, Result, collapsed, elements
 
 Tensor: TypeAlias = Operand | Result
 Access: TypeAlias = Literal["pack", "same", "each"]

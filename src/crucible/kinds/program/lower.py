@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from crucible.algebra.program import Program, trimmed
+from crucible.algebra.tidy import per_row, tidied
 from crucible.kernel.verify import MOST_REGISTERS, lasting_words
 from crucible.kinds.built import Built
 from crucible.kinds.program.body import kernel
@@ -12,9 +14,7 @@ from crucible.kinds.program.describe import about, formulas
 from crucible.kinds.program.geometry import Geometry, choose
 from crucible.kinds.program.layout import crossed, ordered
 from crucible.kinds.program.split import split
-from crucible.write.kernel import Lowered
-from crucible.write.program import Program, trimmed
-from crucible.write.tidy import per_row, tidied
+from crucible.print.written import Lowered
 
 
 def lower(program: Program, sms: int = 132) -> Lowered:

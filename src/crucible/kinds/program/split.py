@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.expression import Expr, substitute
+from crucible.algebra.program import Operand, Program, Reduction, Result, contiguous, phases, reads, trimmed
 from crucible.kinds.program.geometry import Geometry
-from crucible.write.expression import Expr, substitute
-from crucible.write.kernel import Buffer
-from crucible.write.passes import Pass, passes
-from crucible.write.program import Operand, Program, Reduction, Result, contiguous, phases, reads, trimmed
+from crucible.schedule.passes import Pass, passes
 
 
 def split(program: Program, geometry: Geometry) -> tuple[list[Program], tuple[Buffer, ...]]:

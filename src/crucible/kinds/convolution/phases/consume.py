@@ -9,8 +9,8 @@ from crucible.kernel.index import ONE, ZERO, Compare, Index, Number, Variable
 from crucible.kinds.convolution.phases.frame import PhaseFrame
 from crucible.kinds.convolution.phases.leave import Leaving
 from crucible.kinds.convolution.walks.frame import Item
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.walks import ROWS
 
 
 class Consuming:

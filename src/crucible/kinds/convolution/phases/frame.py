@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import Convolution, is_of_row
+from crucible.algebra.program import Operand, Reduction, Result
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Grid, Index, Number, Part, Place, Table
 from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.convolution.walks.frame import WORDS, Frame
-from crucible.write.convolution.fused import Convolution, is_of_row
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.phases import PhaseWalks
-from crucible.write.convolution.warpgroup.walks import ROWS, THREADS
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand, Reduction, Result
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks
+from crucible.schedule.convolution.warpgroup.walks import ROWS, THREADS
 
 
 class PhaseFrame(Frame):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crucible.algebra.convolution.fused import is_of_row
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Smaller
@@ -20,8 +21,7 @@ from crucible.kinds.convolution.vectors import Laid, chained
 from crucible.kinds.convolution.walks.frame import Item
 from crucible.kinds.convolution.walks.leave import LANES, SLABS
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.fused import is_of_row
-from crucible.write.convolution.warpgroup.walks import CHANNELS, ROWS
+from crucible.schedule.convolution.warpgroup.walks import CHANNELS, ROWS
 
 
 class Leaving:

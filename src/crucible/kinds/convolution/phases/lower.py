@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -14,10 +15,9 @@ from crucible.kinds.convolution.phases.consume import Consuming
 from crucible.kinds.convolution.phases.frame import PhaseFrame
 from crucible.kinds.convolution.phases.produce import AskingAhead, Staging
 from crucible.kinds.convolution.walks.leave import LANES
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.warpgroup.phases import PhaseWalks, fetched_by, issued_by
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS
+from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, fetched_by, issued_by
+from crucible.schedule.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS
 
 
 def build_phases(conv: Convolution, walks: PhaseWalks, gpu: Gpu) -> Built:

@@ -11,7 +11,7 @@ from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, 
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.phases.frame import PhaseFrame
 from crucible.kinds.convolution.vectors import Laid
-from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.schedule.convolution.warpgroup.walks import ROWS
 
 WORD = 16
 """Bytes that a lane stores at once."""

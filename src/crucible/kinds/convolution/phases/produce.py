@@ -11,7 +11,7 @@ from crucible.kernel.warp_nodes import HELD
 from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.walks.frame import Item
 from crucible.kinds.convolution.walks.produce import Producing
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 class Staging(Producing):

@@ -10,9 +10,9 @@ from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.leave import Leaving
 from crucible.kinds.convolution.pooled.order import Ordering
 from crucible.kinds.convolution.walks.frame import Item
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.pooled import ENTRY
-from crucible.write.convolution.warpgroup.walks import ROWS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.pooled import ENTRY
+from crucible.schedule.convolution.warpgroup.walks import ROWS
 
 
 class Consuming:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution, is_of_row
+from crucible.algebra.convolution.running import Running
+from crucible.algebra.program import Operand, Result
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -12,11 +15,8 @@ from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.convolution.walks.frame import Frame
 from crucible.kinds.convolution.weight import Weight
-from crucible.write.convolution.fused import Convolution, is_of_row
-from crucible.write.convolution.running import Running
-from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.walks import THREADS
-from crucible.write.program import Operand, Result
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 SHARES = 2
 """Of the warps that stage, each with planes of its own: so loads of one are on their way while another is written."""

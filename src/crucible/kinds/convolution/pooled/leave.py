@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from crucible.algebra.convolution.windows import CHOICE
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Smaller
@@ -19,7 +20,6 @@ from crucible.kinds.convolution.pooled.window import Windows
 from crucible.kinds.convolution.staged import pack
 from crucible.kinds.convolution.vectors import Laid, Values, chained
 from crucible.kinds.indices import total
-from crucible.write.convolution.windows import CHOICE
 
 TILES, EIGHT = 4, 8
 """Whose choices are stored at once; windows of a tile, and bytes of a lane's choices."""

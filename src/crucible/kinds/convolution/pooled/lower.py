@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -14,10 +15,9 @@ from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.leave import Leaving
 from crucible.kinds.convolution.pooled.order import Ordering
 from crucible.kinds.convolution.pooled.produce import Staging
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.warpgroup.pooled import PooledWalks
-from crucible.write.convolution.warpgroup.walks import STAGING_REGISTERS, THREADS
+from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.schedule.convolution.warpgroup.pooled import PooledWalks
+from crucible.schedule.convolution.warpgroup.walks import STAGING_REGISTERS, THREADS
 
 
 def build_pooled(conv: Convolution, walks: PooledWalks, gpu: Gpu) -> Built:

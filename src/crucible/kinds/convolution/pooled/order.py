@@ -13,9 +13,9 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Table
 from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.turning import Turning
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.pooled import ENTRY
-from crucible.write.convolution.warpgroup.walks import ROWS, THREADS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.pooled import ENTRY
+from crucible.schedule.convolution.warpgroup.walks import ROWS, THREADS
 
 MOST_TOGETHER = 64
 """Elements of the weight that a thread loads at once: there are no sums yet."""

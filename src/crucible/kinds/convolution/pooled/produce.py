@@ -9,8 +9,8 @@ from crucible.kernel.index import ZERO, Compare, Condition, Index, Number
 from crucible.kinds.convolution.pooled.frame import SHARES, PooledFrame
 from crucible.kinds.convolution.walks.frame import Item
 from crucible.kinds.convolution.walks.produce import Producing
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.walks import MOST_UNITS, WARPS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.walks import MOST_UNITS, WARPS
 
 WARPS_A_SHARE = WARPS // SHARES
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from crucible.algebra.expression import Expr
+from crucible.algebra.program import reads
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Range
@@ -11,8 +13,6 @@ from crucible.kernel.window_nodes import SIGNS
 from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.vectors import Values, value
 from crucible.kinds.values import inputs_of
-from crucible.write.expression import Expr
-from crucible.write.program import reads
 
 
 class Turning:

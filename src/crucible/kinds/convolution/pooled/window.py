@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from crucible.algebra.convolution.choosing import END_WORDS
+from crucible.algebra.convolution.fused import LEAF, PRODUCT
+from crucible.algebra.convolution.running import KEPT
+from crucible.algebra.expression import Expr, name_of, substitute, tensor
+from crucible.algebra.simplify import simplify
+from crucible.algebra.sinking import LARGEST, SMALLEST
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Index, Number
@@ -11,12 +17,6 @@ from crucible.kinds.convolution.pooled.frame import PooledFrame
 from crucible.kinds.convolution.pooled.turning import Turning
 from crucible.kinds.convolution.vectors import Values, value
 from crucible.kinds.values import inputs_of
-from crucible.write.convolution.choosing import END_WORDS
-from crucible.write.convolution.fused import LEAF, PRODUCT
-from crucible.write.convolution.running import KEPT
-from crucible.write.expression import Expr, name_of, substitute, tensor
-from crucible.write.simplify import simplify
-from crucible.write.sinking import LARGEST, SMALLEST
 
 
 class Windows:

@@ -15,8 +15,8 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Variable
 from crucible.kinds.convolution.scatter.frame import Frame, Item
 from crucible.kinds.convolution.scatter.leave import Leaving
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
-from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
+from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
 PAIR = 2
 """Neighbouring channels of a lane."""

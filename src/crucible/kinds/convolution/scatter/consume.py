@@ -11,9 +11,9 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Variable
 from crucible.kinds.convolution.scatter.add import Adding
 from crucible.kinds.convolution.scatter.frame import Frame, Item
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
-from crucible.write.convolution.warpgroup.walks import PASSES, WARPS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
+from crucible.schedule.convolution.warpgroup.walks import PASSES, WARPS
 
 HELD = 4
 """Words of a lane for a step: two neighbouring positions of two channels."""

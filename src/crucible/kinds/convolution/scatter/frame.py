@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Index, Number, Place, Size, Smaller, clipped
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.vectors import laid
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.packing import packed
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, TEAMS, UNIT, Scatter
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.schedule.convolution.warpgroup.packing import packed
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, TEAMS, UNIT, Scatter
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 @dataclass(frozen=True)

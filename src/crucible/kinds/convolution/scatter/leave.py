@@ -3,13 +3,13 @@ store neighbours."""
 
 from __future__ import annotations
 
+from crucible.algebra.convolution.fused import PRODUCT
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Index, Number, Place
 from crucible.kinds.convolution.scatter.frame import Frame, Item, smaller
 from crucible.kinds.convolution.vectors import Laid, chained, value
-from crucible.write.convolution.fused import PRODUCT
-from crucible.write.convolution.warpgroup.scatter import CHANNELS
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS
 
 HALF, SIDE_BY_SIDE = 4, 64
 """Channels of a thread, and threads that have the same ones."""

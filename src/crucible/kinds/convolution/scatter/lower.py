@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
@@ -14,9 +15,8 @@ from crucible.kinds.built import Built
 from crucible.kinds.convolution.scatter.consume import Consuming
 from crucible.kinds.convolution.scatter.frame import Frame
 from crucible.kinds.convolution.scatter.produce import Producing
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.warpgroup.scatter import (
+from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.schedule.convolution.warpgroup.scatter import (
     CHANNELS,
     COPYING,
     KEPT_REGISTERS,
@@ -25,7 +25,7 @@ from crucible.write.convolution.warpgroup.scatter import (
     TEAMS,
     Scatter,
 )
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 def build_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Built:

@@ -7,8 +7,8 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Smaller
 from crucible.kinds.convolution.scatter.frame import Frame, Item
-from crucible.write.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
-from crucible.write.convolution.warpgroup.walks import WARPS
+from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
+from crucible.schedule.convolution.warpgroup.walks import WARPS
 
 
 class Producing:

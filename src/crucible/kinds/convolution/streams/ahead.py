@@ -3,6 +3,7 @@ run where boxes are as wide as the input."""
 
 from __future__ import annotations
 
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Either, Index, Number, Smaller, Variable
@@ -10,10 +11,9 @@ from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.parts import depth, is_over
 from crucible.kinds.convolution.streams.positions import first_of
 from crucible.kinds.indices import total
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.streams import STAGERS
-from crucible.write.convolution.warpgroup.walks import WARPS
-from crucible.write.program import contiguous
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.streams import STAGERS
+from crucible.schedule.convolution.warpgroup.walks import WARPS
 
 
 def fetches(frame: Frame) -> bool:

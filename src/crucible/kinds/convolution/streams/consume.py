@@ -8,9 +8,9 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index, Number, Place, Variable
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.leave import Leaving
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.streams import Part
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.streams import Part
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 class Consuming:

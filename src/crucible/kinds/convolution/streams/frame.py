@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from crucible.algebra.convolution.fused import Convolution, is_of_row
+from crucible.algebra.program import Result, contiguous
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Place, Size, Smaller, Variable
 from crucible.kernel.places import ITEM_BYTES
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.convolution.walks.frame import UNIT, WORDS
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import Convolution, is_of_row
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.packing import packed
-from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, Streams
-from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
-from crucible.write.program import Result, contiguous
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.packing import packed
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, STAGERS, Streams
+from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import is_of_row
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.vectors import Laid, Values, chained, value
 from crucible.kinds.indices import total
-from crucible.write.convolution.fused import is_of_row
-from crucible.write.convolution.warpgroup.streams import GROUPS
-from crucible.write.convolution.warpgroup.walks import THREADS, WARPS
+from crucible.schedule.convolution.warpgroup.streams import GROUPS
+from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
 TWO = Number(2)
 LANES = Size("lanes", 4, "that have the channels of a position", counts=True)

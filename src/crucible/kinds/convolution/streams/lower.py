@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.windows import SPREAD
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
@@ -16,14 +18,12 @@ from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
 from crucible.kinds.convolution.streams.leave import LANES, add_up
 from crucible.kinds.convolution.streams.produce import Producing
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.row_parts import check_adds_up_beside, check_crosses_alone
-from crucible.write.convolution.warpgroup.stream_choice import moved_by
-from crucible.write.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
-from crucible.write.convolution.warpgroup.walks import THREADS
-from crucible.write.convolution.windows import SPREAD
+from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.row_parts import check_adds_up_beside, check_crosses_alone
+from crucible.schedule.convolution.warpgroup.stream_choice import moved_by
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 def build_streams(conv: Convolution, streams: Streams, gpu: Gpu) -> Built:

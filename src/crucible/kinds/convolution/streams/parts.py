@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from crucible.kernel.index import Compare, Condition, Either, Index, Number
 from crucible.kinds.convolution.streams.frame import Item
-from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.warpgroup.streams import Streams
 
 
 def of_part(values: Sequence[int], m: Index) -> Index:

@@ -11,8 +11,8 @@ from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.walks.frame import WORDS
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.streams import Streams
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.streams import Streams
 
 UNITS = Number(STEP_UNITS)
 

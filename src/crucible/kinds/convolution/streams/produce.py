@@ -15,8 +15,8 @@ from crucible.kinds.convolution.streams.parts import depth, is_over, of_part
 from crucible.kinds.convolution.streams.positions import Positions
 from crucible.kinds.convolution.streams.windows import Windows
 from crucible.kinds.convolution.walks.frame import WORDS
-from crucible.write.convolution.warpgroup.streams import STAGERS
-from crucible.write.convolution.warpgroup.walks import THREADS
+from crucible.schedule.convolution.warpgroup.streams import STAGERS
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 LANES = STAGERS * THREADS
 MOST_HELD = 40

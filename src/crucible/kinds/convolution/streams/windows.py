@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+from crucible.algebra.convolution.windows import Spread
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Range
@@ -13,8 +14,7 @@ from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.positions import first_of
 from crucible.kinds.convolution.walks.frame import WORDS
 from crucible.kinds.indices import total
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.windows import Spread
+from crucible.schedule.convolution.halo import STEP_UNITS
 
 
 class Windows:

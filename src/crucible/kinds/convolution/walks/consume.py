@@ -9,8 +9,8 @@ from crucible.kinds.convolution.walks.frame import WORDS, Frame, Item
 from crucible.kinds.convolution.walks.leave import Leaving
 from crucible.kinds.convolution.walks.rows import ByRows
 from crucible.kinds.convolution.walks.runs import InRuns
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.walks import CHANNELS, PASSES, ROWS, Pass
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.walks import CHANNELS, PASSES, ROWS, Pass
 
 
 class Consuming:

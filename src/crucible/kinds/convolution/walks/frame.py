@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Operand, Result
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kernel.places import ITEM_BYTES
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.packing import packed
-from crucible.write.convolution.warpgroup.walks import THREADS, Walks
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand, Result
+from crucible.schedule.convolution.warpgroup.packing import packed
+from crucible.schedule.convolution.warpgroup.walks import THREADS, Walks
 
 UNIT = 16
 """Bytes that are moved at once, and that tensor cores take of a row."""

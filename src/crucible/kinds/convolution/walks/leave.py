@@ -12,8 +12,8 @@ from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, 
 from crucible.kinds.convolution.vectors import Laid
 from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.indices import total
-from crucible.write.convolution.rows import Rows
-from crucible.write.convolution.warpgroup.walks import ROWS, SLAB
+from crucible.schedule.convolution.rows import Rows
+from crucible.schedule.convolution.warpgroup.walks import ROWS, SLAB
 
 SLABS = Number(2)
 """Channels of a thread's products: one, and that + 8."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import Convolution
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Number, Place
 from crucible.kinds.built import Built
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.walks.consume import Consuming
 from crucible.kinds.convolution.walks.frame import WORDS, Frame
 from crucible.kinds.convolution.walks.produce import Producing
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.pieces import WORDS as WAYS
-from crucible.write.convolution.row_parts import check_adds_up_beside
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.warpgroup.walk_choice import chain_of
-from crucible.write.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, Walks
+from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.schedule.convolution.row_parts import check_adds_up_beside
+from crucible.schedule.convolution.warpgroup.walk_choice import chain_of
+from crucible.schedule.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, Walks
 
 
 def build_walks(conv: Convolution, walks: Walks, gpu: Gpu) -> Built:

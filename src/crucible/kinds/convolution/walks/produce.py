@@ -12,8 +12,8 @@ from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, 
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.walks.frame import UNIT, Frame, Item
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.halo import STEP_UNITS
-from crucible.write.convolution.warpgroup.walks import MOST_UNITS, THREADS
+from crucible.schedule.convolution.halo import STEP_UNITS
+from crucible.schedule.convolution.warpgroup.walks import MOST_UNITS, THREADS
 
 Read: TypeAlias = Callable[[Index, Index], tuple[ir.Global, Condition]]
 """Of a position: where the channel of a number in a unit is, and whether it is inside."""

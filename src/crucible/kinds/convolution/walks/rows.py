@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crucible.algebra.convolution.fused import is_of_row
 from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index, Number
+from crucible.kinds.convolution.sharing import Sharing
 from crucible.kinds.convolution.staged import pack
 from crucible.kinds.convolution.vectors import Vectors, Where, value
 from crucible.kinds.convolution.walks.frame import Frame, Item
 from crucible.kinds.convolution.walks.leave import Leaving, Position
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import is_of_row
-from crucible.write.convolution.rows import MOST, Rows
-from crucible.write.convolution.sharing import Sharing
+from crucible.schedule.convolution.rows import MOST, Rows
 
 
 class ByRows(Leaving):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Index, Larger, Number, Smaller, Variable
@@ -9,9 +10,8 @@ from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.vectors import Laid, chained
 from crucible.kinds.convolution.walks.frame import UNIT, WORDS, Frame, Item
 from crucible.kinds.convolution.walks.leave import Leaving, Position
-from crucible.write.convolution.rows import Rows
-from crucible.write.convolution.warpgroup.walk_choice import brought
-from crucible.write.program import contiguous
+from crucible.schedule.convolution.rows import Rows
+from crucible.schedule.convolution.warpgroup.walk_choice import brought
 
 TOGETHER = 4
 """Rows, or some of short rows, that stand in the code one behind the other. Sixteen loads and then their stores took

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from crucible.algebra.convolution.choosing import END_KINDS, END_WORDS, Choosing
+from crucible.algebra.convolution.fused import LEAF, PRODUCT
+from crucible.algebra.expression import Expr, name_of, substitute, tensor
+from crucible.algebra.simplify import simplify
+from crucible.algebra.sinking import LARGEST, Sunk
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, ZERO, Index, Number, Variable
 from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.values import inputs_of
-from crucible.write.convolution.choosing import END_KINDS, END_WORDS, Choosing
-from crucible.write.convolution.fused import LEAF, PRODUCT
-from crucible.write.expression import Expr, name_of, substitute, tensor
-from crucible.write.simplify import simplify
-from crucible.write.sinking import LARGEST, Sunk
 
 Elements = Callable[[Index], ir.Element]
 """A product of the window, by its number."""

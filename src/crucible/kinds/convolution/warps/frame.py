@@ -6,20 +6,20 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.program import Operand, Result
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Place, Size, Smaller
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.staged import Item
 from crucible.kinds.convolution.vectors import Laid, laid
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import THREADS
-from crucible.write.convolution.packing import packed
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand, Result
+from crucible.schedule.convolution.halo import THREADS
+from crucible.schedule.convolution.packing import packed
+from crucible.schedule.convolution.tiling import Tiling
 
 UNIT = 4
 """Words of sixteen bytes."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 import textwrap
 
+from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.windows import SPREAD
 from crucible.errors import MisuseError
 from crucible.gpus import Gpu
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Index, Number, Variable
 from crucible.kinds.built import Built
+from crucible.kinds.convolution.front import note
+from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.warps.choose import Choose
 from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.convolution.warps.multiply import Multiplying, Staging
 from crucible.kinds.convolution.warps.reduce import Reducing, in_registers
 from crucible.kinds.convolution.warps.rows import Leaving
 from crucible.kinds.convolution.warps.tile import Tile
-from crucible.write.convolution.front import note
-from crucible.write.convolution.fused import Convolution
-from crucible.write.convolution.halo import THREADS
-from crucible.write.convolution.pieces import WORDS
-from crucible.write.convolution.scene import Scene
-from crucible.write.convolution.tiling import Tiling
-from crucible.write.convolution.windows import SPREAD
+from crucible.kinds.convolution.words import WORDS
+from crucible.schedule.convolution.halo import THREADS
+from crucible.schedule.convolution.tiling import Tiling
 
 
 def build_warps(conv: Convolution, tiling: Tiling, gpu: Gpu) -> Built:

@@ -1,5 +1,5 @@
 """Products of a box by warps: weights and inputs come to shared memory, each warp multiplies its channels by its
-positions. See `write.convolution.tiling`, which says who has what."""
+positions. See `schedule.convolution.tiling`, which says who has what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, cast
 
+from crucible.algebra.convolution.correlation import Product
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Either, Index, Number, Place, Range, Smaller
 from crucible.kernel.tiles import MATRIX
@@ -16,8 +17,7 @@ from crucible.kinds.convolution.spread import SpreadHalo
 from crucible.kinds.convolution.staged import Item, Staged
 from crucible.kinds.convolution.warps.frame import UNIT, Frame
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.correlation import Product
-from crucible.write.convolution.halo import STEP_UNITS, THREADS
+from crucible.schedule.convolution.halo import STEP_UNITS, THREADS
 
 
 class Staging:

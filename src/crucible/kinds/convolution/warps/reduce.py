@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from crucible.algebra.convolution.fused import PRODUCT, is_of_row
+from crucible.algebra.expression import constant, tensor
+from crucible.algebra.program import Reduction, reads
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Size, Variable
 from crucible.kinds.convolution.staged import Item
@@ -12,11 +15,8 @@ from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.convolution.warps.rows import part_of
 from crucible.kinds.indices import decoded
 from crucible.kinds.values import inputs_of
-from crucible.write.convolution.fused import PRODUCT, is_of_row
-from crucible.write.convolution.pairs import LOWEST
-from crucible.write.convolution.tiling import WARPS
-from crucible.write.expression import constant, tensor
-from crucible.write.program import Reduction, reads
+from crucible.schedule.convolution.pairs import LOWEST
+from crucible.schedule.convolution.tiling import WARPS
 
 
 def in_registers(frame: Frame) -> bool:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from crucible.algebra.convolution.fused import is_of_row
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Index, Number, Place, Size, Smaller
+from crucible.kinds.convolution.sharing import Sharing
 from crucible.kinds.convolution.staged import Item, pack
 from crucible.kinds.convolution.vectors import Laid, Vectors, Where, value
 from crucible.kinds.convolution.warps.choose import Choose
 from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.convolution.warps.tile import Tile
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.fused import is_of_row
-from crucible.write.convolution.halo import THREADS
-from crucible.write.convolution.rows import MOST, Rows
-from crucible.write.convolution.sharing import Sharing
-from crucible.write.program import contiguous
+from crucible.schedule.convolution.halo import THREADS
+from crucible.schedule.convolution.rows import MOST, Rows
 
 WARP = 32
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from crucible.algebra.program import contiguous
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Range
 from crucible.kinds.convolution.staged import pack
 from crucible.kinds.convolution.warps.choose import Choose
 from crucible.kinds.convolution.warps.frame import Frame
 from crucible.kinds.indices import decoded, total
-from crucible.write.program import contiguous
 
 
 class Tile:

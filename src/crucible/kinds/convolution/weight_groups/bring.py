@@ -10,7 +10,7 @@ from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.walks.frame import UNIT
 from crucible.kinds.convolution.weight_groups.frame import Frame, Item
 from crucible.kinds.indices import total
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS
 
 
 def bring(frame: Frame, k: Builder, lane: Index, who: Condition = ()) -> ir.Steps:

@@ -11,9 +11,9 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, Place, Smaller, Variable
 from crucible.kinds.convolution.weight_groups.frame import Frame, Item
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
-from crucible.write.convolution.warpgroup.weight_moves import WARP_ROWS
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
+from crucible.schedule.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.schedule.convolution.warpgroup.weight_moves import WARP_ROWS
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
 
 HALVES = Number(2)
 """Of a warp's rows: a thread has one of each, eight apart."""

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.convolution.fused import arithmetic
+from crucible.algebra.program import Operand
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Index, Number, Place, Size, Smaller, Variable
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kinds.convolution.walks.frame import UNIT
 from crucible.kinds.indices import decoded
-from crucible.write.convolution.fused import arithmetic
-from crucible.write.convolution.warpgroup.walks import ROWS, WARPS
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand
+from crucible.schedule.convolution.warpgroup.walks import ROWS, WARPS
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS, TEAMS
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 
 CONSUMERS = TEAMS * WARPS * 32
 """Threads that multiply."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+from crucible.algebra.buffer import Buffer
+from crucible.algebra.program import Operand
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import Place
@@ -11,12 +13,10 @@ from crucible.kinds.convolution.weight_groups.bring import bring
 from crucible.kinds.convolution.weight_groups.consume import Consuming
 from crucible.kinds.convolution.weight_groups.frame import CONSUMERS, Frame
 from crucible.kinds.convolution.weight_groups.produce import Producing
-from crucible.write.convolution.pieces import WORDS
-from crucible.write.convolution.warpgroup.walks import ROWS
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS
-from crucible.write.convolution.warpgroup.weight_walks import WeightWalks
-from crucible.write.kernel import Buffer
-from crucible.write.program import Operand
+from crucible.kinds.convolution.words import WORDS
+from crucible.schedule.convolution.warpgroup.walks import ROWS
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS
+from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 
 
 def partial_of_groups(walks: WeightWalks, result: str) -> Buffer:

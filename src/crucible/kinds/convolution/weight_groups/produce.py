@@ -13,7 +13,7 @@ from crucible.kinds.convolution.walks.frame import UNIT
 from crucible.kinds.convolution.weight_groups.bring import bring
 from crucible.kinds.convolution.weight_groups.frame import CONSUMERS, Frame, Item
 from crucible.kinds.indices import decoded, total
-from crucible.write.convolution.warpgroup.weight_shape import COLUMNS
+from crucible.schedule.convolution.warpgroup.weight_shape import COLUMNS
 
 WORDS = 4
 """Of a unit."""

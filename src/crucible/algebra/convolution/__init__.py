@@ -1,0 +1,1 @@
+"""Convolutions, transposed ones and their gradients, with the chain that follows inside."""

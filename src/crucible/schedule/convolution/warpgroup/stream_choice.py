@@ -1,0 +1,140 @@
+"""Which convolutions are divided as streams, how they may be, and which way is estimated best."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.fused import Convolution
+from crucible.gpus import Gpu
+from crucible.schedule.convolution.estimate import least
+from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.row_parts import adds_up_beside, crosses_alone
+from crucible.schedule.convolution.tiling import MOST_PRODUCTS
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, TILE, Streams
+from crucible.schedule.convolution.warpgroup.walks import lengths
+from crucible.schedule.machine import machine_of
+
+EIGHTS = (8, 1)
+"""Rows of a tile."""
+MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 128, 128, 96
+"""Of an instruction (nvcc holds one to the 128 registers that 512 threads have, whatever `setmaxnreg` adds: 256 columns
+are refused, C7602); registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
+up to 376 bytes)."""
+MOST_CROSSED = 152
+"""Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
+16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
+MOST_SLOTS, MOST_HIGH = 6, 16
+"""Stages ahead; tiles of a box one under the other."""
+
+
+def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
+    phases, float32 kept exact, pools, and reductions of rows other than sums beside a result."""
+    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool or not crosses_alone(conv):
+        return None
+    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What of a chain the division asks for."""
+
+    tensors: int = 1
+    """Of the output's size, that it reads and writes."""
+    sums: int = 0
+    """Of channels, over all images or of each."""
+    spread: tuple[int, ...] = ()
+    """Windows that it reads."""
+    loads: int = 0
+    """Of these tensors, those that it reads."""
+    slots: int = 0
+    """Instructions of functions for an output."""
+    crossings: int = 0
+    """Reductions over channels."""
+
+
+def moved_by(conv: Convolution) -> Moved:
+    sums, loads = sum(each.sums for each in conv.results), len(conv.loaded)
+    spread = conv.spread.sizes if conv.spread else ()
+    tensors = loads + len(conv.results) - sums
+    return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots, len(conv.crossings))
+
+
+def _serves(of: Correlation, gpu: Gpu) -> bool:
+    return (
+        gpu.compute_capability == (9, 0)
+        and of.is_dense
+        and math.prod(of.phases) == 1
+        and not of.folds
+        and 0 < len(of.products) <= MOST_PRODUCTS
+    )
+
+
+@lru_cache(maxsize=256)
+def stream(of: Correlation, unit: int, gpu: Gpu, moved: Moved = Moved()) -> Streams | None:
+    """The division of least estimated time; None where there is none."""
+    return min(_streams(of, unit, gpu, moved), key=lambda each: each.total_clocks, default=None)
+
+
+def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved = Moved()) -> list[Streams]:
+    """So many of least estimated time, each with other boxes, channels or ways to walk."""
+    found = _streams(of, unit, gpu, moved)
+    return least(found, count, lambda each: (each.box, each.channels, each.once, each.fetches))
+
+
+def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Streams]:
+    if not _serves(of, gpu):
+        return
+    most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
+    for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
+        if once and (len(of.axes) < 3 or length == 1):
+            continue
+        for box, tile_rows in _boxes(of):
+            wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
+                             walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
+                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
+                             machine=machine_of(gpu))  # fmt: skip
+            if moved.spread and not wanted.begins_at_windows:
+                continue
+            columns = wanted.live * channels
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_crossings(wanted):
+                yield from _with_slots(wanted, gpu)
+
+
+def _holds_crossings(wanted: Streams) -> bool:
+    """Whether what reductions over channels take fits in registers: two of a tile for each, and where its positions
+    are, in each tensor."""
+    crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
+    return not wanted.crossings or wanted.tiles * (wanted.held + crossed) <= MOST_CROSSED
+
+
+def _channels(of: Correlation) -> list[int]:
+    """Of a block: all, or in equal parts."""
+    return sorted({-(-of.out_channels // (8 * parts)) * 8 for parts in (1, 2, 3, 4, 8)})
+
+
+def _boxes(of: Correlation) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Boxes of whole tiles, as wide as the outputs or in pieces, as many for each warpgroup; and the rows of a tile."""
+    steps = [axis.steps for axis in of.axes]
+    for rows in EIGHTS if len(steps) > 1 else (1,):
+        size = TILE // rows
+        whole = -(-steps[-1] // size)
+        most = max(GROUPS, -(-steps[-2] // rows)) if len(steps) > 1 else 1
+        for wide in sorted({whole, whole + whole % GROUPS, *(n for n in (1, 2, 4, 8) if n < whole)}):
+            for high in range(1, min(most, MOST_HIGH) + 1):
+                if wide * high % GROUPS == 0:
+                    yield (1, high * rows, wide * size)[-len(steps) :], rows
+
+
+def _with_slots(wanted: Streams, gpu: Gpu) -> Iterator[Streams]:
+    """With as many stages in shared memory as fit."""
+    found = [replace(wanted, slots=slots) for slots in range(MOST_SLOTS, 1, -1)]
+    fits = [each for each in found if each.shared_bytes <= gpu.shared_memory_per_block_bytes]
+    for each in fits[:1]:
+        yield from ([replace(each, fetches=True)] if each.is_run and not each.spread else [])
+        yield each

@@ -1,1 +1,0 @@
-"""Convolutions, transposed ones and their gradients as tensor-core kernels, with the chain that follows inside."""
