@@ -26,16 +26,19 @@ from conv_harness import (
     transposed,
 )
 from launcher import Run, loaded
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
-from crucible import emulator
+from crucible import emulator, hardware
 from crucible.algebra.convolution.correlation import convolution
 from crucible.algebra.program import Operand, contiguous
 from crucible.emission.extension import flags
 from crucible.emission.host import Host
+from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.print.written import Lowered
+from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.stream_choice import stream_division
 from crucible.schedule.convolution.warpgroup.walk_choice import division
@@ -321,3 +324,17 @@ def test_all_that_a_division_holds_fits() -> None:
     assert isinstance(found, Walks) and found.box == (1, 4, 62) and found.columns_of_b == 256
     assert found.slots >= found.span + found.groups - 1  # or warpgroups would wait for each other for ever
     assert found.shared_bytes <= H200.shared_memory_per_block_bytes
+
+
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+def test_nvcc_keeps_what_is_on_its_way_in_registers() -> None:
+    """Of half types, 32 channels of three positions: as single halves they spilled 108 bytes."""
+    case = forward("of_three", (2, 32, 96, 96), 64, (3, 3), dtype="bfloat16", chain="biased", tiling=walks(box=(1, 94)))
+    assert case.divided.steps * STEP_UNITS * case.divided.unit == 32 and case.divided.staged_plane == (3, 96)
+    texts: list[str] = []
+    build([case], load=lambda **told: texts.append(told["cuda_sources"]))
+    nvcc = find("sm_90a", COMMON_NVCC_FLAGS)
+    assert nvcc is not None
+    compiled = nvcc.kernels(texts[0], (), ())
+    assert compiled
+    assert [each.spill_store_bytes for each in compiled] == [0] * len(compiled), compiled

@@ -3,12 +3,8 @@ the one that came is waited for: else all that time, and that of its stores, was
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number
-from crucible.kernel.warp_nodes import HELD
-from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.walks.frame import Item
 from crucible.kinds.convolution.walks.produce import Producing
 from crucible.schedule.convolution.warpgroup.walks import THREADS
@@ -16,19 +12,6 @@ from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 class Staging(Producing):
     """Its body while it is made."""
-
-    @property
-    def kept(self) -> str:
-        """Of half types words, which are 0 outside of the tensor: nvcc 13.0 makes other code of halves that are."""
-        return HELD[self.frame.conv.math]
-
-    def _unit(self, word: ir.Fragment, read: Callable[[Index], tuple[ir.Global, Condition]]) -> None:
-        if self.kept != "halves":
-            super()._unit(word, read)
-            return
-        staged = Staged(self.k, self.frame.conv.source.dtype, self.frame.conv.math, None)
-        with self.k.unrolled("i", word.shape[-1]) as i:
-            staged.word(ir.Element(word, (i,)), [read(i * 2), read(i * 2 + 1)])
 
     def _planes(self, item: Item, origin: ir.Pointer, count: Index) -> None:
         with self.k.rounds("t", count, unrolled=False) as t:
