@@ -18,6 +18,7 @@ from torch import nn
 from crucible.capture import trace
 from crucible.errors import CaptureError
 from crucible.graph import Argument, Graph, Ref
+from crucible.judge.oracle.noise import RoundedOperands
 from crucible.plan.fold import fold
 from crucible.plan.planner import fuse
 from crucible.plan.rewriting import Folded
@@ -527,3 +528,27 @@ def test_what_stands_before_a_rewrite_is_not_looked_at_again() -> None:
         folded = fold(graph, FREE)
     looked = sum(each.callcount for each in profile.getstats() if getattr(each.code, "co_name", "") == "_rewritten")
     assert folded.notes and len(folded.graph.operations) <= looked < 5 * len(folded.graph.operations)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_a_pool_in_the_weight_is_as_exact_as_before_it_in_tf32(norm: str) -> None:
+    """The average of a weight is rounded otherwise than the weight. An input whose mean is as large as its spread
+    makes that a term of the product's mean, which a norm takes off."""
+    torch.manual_seed(3)
+    layers = {"batch": nn.BatchNorm3d(16), "group": nn.GroupNorm(4, 16)}
+    module = nn.Sequential(nn.ConvTranspose3d(3, 16, 3, stride=2, padding=1), layers[norm], nn.AvgPool3d(4))
+    x = torch.rand(4, 3, 12, 12, 12)
+    folded = fold(trace(module, [x], drops=True), FREE)
+    assert sum(kind.startswith("conv") for kind in kinds(folded)) > 1
+    known = {folded.graph.inputs[0].name: x}
+    for parameter in folded.graph.parameters:
+        held = dict(module.named_parameters()) | dict(module.named_buffers())
+        known[parameter.value.name] = held[parameter.names[0]].detach().clone()
+    known |= {constant.value.name: constant.tensor for constant in folded.graph.constants}
+    with torch.no_grad():
+        with RoundedOperands(10):
+            (ours,), theirs = computed(folded.graph, known), module(x)
+        exact = module.double()(x.double())
+    errors = [float((each - exact).norm() / exact.norm()) for each in (ours, theirs)]
+    assert errors[1] > 1e-4, "nothing was rounded"
+    assert errors[0] < 1.5 * errors[1], errors
