@@ -1,0 +1,233 @@
+"""Writes every task of a KernelBench checkout as `crucible fuse` does and has `crucible judge --training` judge it, at
+the benchmark's own sizes; one JSON file.
+
+    python benchmarks/judge_level.py CHECKOUT LEVEL FOLDER [--gpus 0,1] [--lanes 5] [--seconds 570] [--only 5,36]
+        [--contract tf32] [--scale full] [--gib 74]
+
+Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`. Several tasks are judged on a GPU at once, since
+their builds are most of the time; each waits until its tensors fit beside the others'. So runtimes are not taken from
+here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the judge said of each,
+FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when it is called again.
+Where the card or the machine ran out of memory a task is judged again, alone, at the end. A reference that draws
+random numbers is judged in eval mode, and its record says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from kernelbench import number, task_files
+from resuming import held
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from crucible import hardware
+
+PER_BYTE = 5.0
+"""Bytes that a judge holds of a GPU for each byte that forward makes: float64 with its gradients is some three or four,
+the candidate and strict float32 take turns at two."""
+OWN_GIB = 2.0
+"""Contexts of the processes of one judge."""
+LAST_S = 45.0
+"""Of the time that is given, which no task begins in."""
+DRAWS = "the reference draws random numbers"
+_AGAIN = ("out of memory", "not judged")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("level", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="numbers of tasks")
+    parser.add_argument("--gpus", default="", help="numbers of those that tasks are shared out to")
+    parser.add_argument("--lanes", type=int, default=5, help="tasks at once, of each GPU")
+    parser.add_argument("--gib", type=float, default=74.0, help="of each GPU's memory")
+    parser.add_argument("--seconds", type=float, default=86400.0)
+    parser.add_argument("--contract", default="tf32")
+    parser.add_argument("--scale", default="full")
+    args = parser.parse_args()
+    device = hardware.find_device()
+    header = {
+        "device": device.name,
+        "versions": hardware.versions(),
+        "contract": args.contract,
+        "scale": args.scale,
+        "training": True,
+    }
+    record = args.folder / "level.json"
+    held(record, header, "tasks")
+    for place in ("written", "judged"):
+        (args.folder / place).mkdir(parents=True, exist_ok=True)
+    run(args)
+    known = {file.stem: json.loads(file.read_text()) for file in sorted((args.folder / "judged").glob("*.json"))}
+    record.write_text(json.dumps({**header, "tasks": known}, indent=1) + "\n")
+    wrong = [f"{name}: {found['words']}" for name, found in known.items() if not found["evaluation"]]
+    print(f"{len(known)} judged, {len(known) - len(wrong)} True", *wrong, sep="\n", flush=True)
+
+
+# a run
+
+
+@dataclass
+class Gpu:
+    """One that several judges share by what their tensors take."""
+
+    name: str
+    left: float
+    lanes: int
+
+
+def run(args: argparse.Namespace) -> None:
+    """All that is not judged yet, the largest first, by whichever GPU has room; then alone what found no memory."""
+    deadline = time.monotonic() + args.seconds
+    files = [file for file in task_files(args) if not outcome(file, args).exists()]
+    needs = {file: min(OWN_GIB + PER_BYTE * made_by(file) / 2**30, args.gib) for file in files}
+    gpus = [Gpu(name, args.gib, args.lanes) for name in args.gpus.split(",")]
+    room = threading.Condition()
+
+    def one(file: Path, need: float) -> None:
+        with room:
+            room.wait_for(lambda: any(fits(gpu, need) for gpu in gpus))
+            gpu = max((each for each in gpus if fits(each, need)), key=lambda each: (each.left, each.lanes))
+            gpu.left, gpu.lanes = gpu.left - need, gpu.lanes - 1
+        try:
+            if time.monotonic() < deadline - LAST_S:
+                judged(file, gpu.name, args, deadline)
+        finally:
+            with room:
+                gpu.left, gpu.lanes = gpu.left + need, gpu.lanes + 1
+                room.notify_all()
+
+    with ThreadPoolExecutor(len(gpus) * args.lanes) as pool:
+        list(pool.map(one, *zip(*sorted(needs.items(), key=lambda pair: pair[1]), strict=True)) if needs else ())
+    again = [file for file in files if outcome(file, args).exists() and found_no_memory(outcome(file, args))]
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        list(pool.map(lambda file: one(file, args.gib), again))
+    left = [str(number(file)) for file in files if not outcome(file, args).exists()]
+    print(f"left for the next call: {','.join(left) or 'none'}", flush=True)
+
+
+def fits(gpu: Gpu, need: float) -> bool:
+    return gpu.lanes > 0 and gpu.left >= need
+
+
+def outcome(file: Path, args: argparse.Namespace) -> Path:
+    return Path(args.folder / "judged" / f"{file.stem}.json")
+
+
+def found_no_memory(file: Path) -> bool:
+    words = json.loads(file.read_text())["words"]
+    return any(word in words for word in _AGAIN)
+
+
+class _Made(TorchDispatchMode):
+    """How many bytes operations make."""
+
+    made = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            self.made += each.numel() * each.element_size() if isinstance(each, torch.Tensor) else 0
+        return result
+
+
+def made_by(file: Path) -> int:
+    """Bytes of a task's inputs and of what its forward makes, by tensors without elements."""
+    spec = importlib.util.spec_from_file_location("task_without_elements", file)
+    assert spec and spec.loader, file
+    module = importlib.util.module_from_spec(spec)
+    with FakeTensorMode():
+        spec.loader.exec_module(module)
+        model = module.Model(*module.get_init_inputs())
+        with _Made() as mode:
+            model(*module.get_inputs())
+    return mode.made
+
+
+# one task
+
+
+def judged(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> None:
+    """Written and judged by the commands that a user gives; kept where both came to an end in time."""
+    start = time.monotonic()
+    try:
+        found = in_mode("train", file, gpu, args, deadline)
+        if DRAWS in found["words"]:
+            found = {**in_mode("eval", file, gpu, args, deadline), "mode": "eval"}
+    except subprocess.TimeoutExpired:
+        return
+    found = {"name": file.stem, **found, "took_s": round(time.monotonic() - start, 1)}
+    outcome(file, args).write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{found['took_s']:.0f} s: {file.stem}: {found['evaluation']}, {found['words'][:160]}", flush=True)
+
+
+def in_mode(mode: str, file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> dict[str, Any]:
+    """What the judge says of what is written for that mode. Raises TimeoutExpired."""
+    written = args.folder / "written" / f"{file.stem}{'' if mode == 'train' else '_eval'}.py"
+    told = args.folder / "judged" / f".{file.stem}.told"
+    wanted = ["--contract", args.contract, "--scale", args.scale, "--mode", mode]
+    environment = {**os.environ, "CRUCIBLE_HOME": str(args.folder / "home"), "OMP_NUM_THREADS": "2"}
+    environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+    commands = (
+        ["fuse", str(file), "-o", str(written), *wanted],
+        ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)],
+    )
+    for command in commands if not written.exists() else commands[1:]:
+        done = subprocess.run(
+            [sys.executable, "-m", "crucible", *command],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=max(deadline - time.monotonic(), 1.0),
+            check=False,
+        )
+    return verdict_of(told, (done.stdout + done.stderr).strip()[-1500:])
+
+
+def verdict_of(told: Path, said: str) -> dict[str, Any]:
+    """What is kept of a run; where there is none, what was said instead."""
+    if not told.exists():
+        return {"evaluation": False, "words": f"not judged: {said}"}
+    run = json.loads(told.read_text())
+    told.unlink()
+    (candidate,) = run["candidates"]
+    return {
+        "evaluation": candidate["evaluation"],
+        "words": candidate["verdict"]["words"],
+        **{check: compared(candidate.get(check) or {}) for check in ("forward", "backward")},
+        "stress": {each["rule"]: each["came"] for each in candidate.get("stress", ())},
+        "findings": [each["claim"] + ": " + each["evidence"] for each in candidate.get("findings", ())],
+        "of_the_task": [each["claim"] + ": " + each["evidence"] for each in run["findings"]],
+        "seed": run["seed"],
+    }
+
+
+def compared(check: dict[str, Any]) -> dict[str, Any]:
+    """In how many cases how many tensors were compared, and the largest error as a share of what is allowed."""
+    tensors = check.get("tensors", ())
+    shares = [each["relative_l2"] / each["relative_l2_allowed"] for each in tensors if each["relative_l2_allowed"]]
+    names = sorted({each["name"] for each in tensors})
+    return {
+        "cases": check.get("cases", []),
+        "tensors": names,
+        "missing": check.get("missing", []),
+        "worst_share_of_allowed": max(shares, default=None),
+    }
+
+
+if __name__ == "__main__":
+    main()
