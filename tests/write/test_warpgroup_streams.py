@@ -34,12 +34,14 @@ from conv_harness import (
 from launcher import loaded
 from pooled_harness import spread_out
 from random_convolutions import drawn
+from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
-from crucible import emulator
+from crucible import emulator, hardware
 from crucible.algebra.buffer import Buffer
 from crucible.algebra.convolution.fused import LEAF, Convolution
 from crucible.algebra.convolution.windows import Spread, Windows
 from crucible.algebra.program import Operand, contiguous
+from crucible.emulator.nvcc import find
 from crucible.errors import MisuseError
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
@@ -48,7 +50,13 @@ from crucible.schedule.convolution.choice import chosen
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.divisions import best_for_warpgroups
-from crucible.schedule.convolution.warpgroup.stream_choice import Moved, best_streams, stream, stream_division
+from crucible.schedule.convolution.warpgroup.stream_choice import (
+    Moved,
+    best_streams,
+    moved_by,
+    stream,
+    stream_division,
+)
 from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.target.sm90 import PREFETCH
 from support import some
@@ -457,3 +465,18 @@ def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> N
 )
 def test_what_they_do_not_serve(case: Case) -> None:
     assert stream_division(case.fused, H200) is None
+
+
+@pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
+def test_what_tiles_take_fits_in_registers() -> None:
+    """The gradient of level 2's task 25: of 16 tiles, whose sums are 128 registers, 836 bytes spilled."""
+    case = backward(forward("of_25", (128, 16, 256, 256), 64, (3, 3)))
+    found = stream(case.correlation, 4, H200, moved_by(case.fused))
+    assert found is not None and found.tiles * found.held > 64
+    texts: list[str] = []
+    build([replace(case, tiling=lambda _: found)], load=lambda **told: texts.append(told["cuda_sources"]))
+    nvcc = find("sm_90a", COMMON_NVCC_FLAGS)
+    assert nvcc is not None
+    compiled = nvcc.kernels(texts[0], (), ())
+    assert compiled
+    assert [each.spill_store_bytes for each in compiled] == [0] * len(compiled), compiled

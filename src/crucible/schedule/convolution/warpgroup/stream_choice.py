@@ -25,6 +25,10 @@ MOST_COLUMNS, MOST_SUMS, FEWER_SUMS = 128, 128, 96
 """Of an instruction (nvcc holds one to the 128 registers that 512 threads have, whatever `setmaxnreg` adds: 256 columns
 are refused, C7602); registers of a thread, and those beside a chain that reads tensors or adds up (with 128 it spilled
 up to 376 bytes)."""
+MOST_OF_TILES, OF_A_TILE = 192, 8
+"""Registers of a thread for its tiles: each has sums, and beside them a place and descriptors, counted as so many. By
+ptxas of nvcc 13.0 two of 11 divisions of three input gradients within this spilled, 80 and 84 bytes (12 tiles of 8
+rows; the rest 4 or none), and all 18 beyond it, 16 to 836 (level 2's task 25: 16 tiles)."""
 MOST_CROSSED = 152
 """Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
 16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
@@ -102,15 +106,17 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Str
             if moved.spread and not wanted.begins_at_windows:
                 continue
             columns = wanted.live * channels
-            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_crossings(wanted):
+            if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_tiles(wanted):
                 yield from _with_slots(wanted, gpu)
 
 
-def _holds_crossings(wanted: Streams) -> bool:
-    """Whether what reductions over channels take fits in registers: two of a tile for each, and where its positions
-    are, in each tensor."""
+def _holds_tiles(wanted: Streams) -> bool:
+    """Whether what tiles take fits in registers; and with reductions over channels two of a tile for each, and where
+    its positions are, in each tensor."""
     crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
-    return not wanted.crossings or wanted.tiles * (wanted.held + crossed) <= MOST_CROSSED
+    if wanted.crossings and wanted.tiles * (wanted.held + crossed) > MOST_CROSSED:
+        return False
+    return wanted.tiles * (wanted.held + OF_A_TILE) <= MOST_OF_TILES
 
 
 def _channels(of: Correlation) -> list[int]:
