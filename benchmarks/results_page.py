@@ -312,8 +312,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "reached. 66 is refused, since its reference draws random numbers in train mode. 41 and 72 were judged twice "
         "more under other seeds. 72's gradient of 16 numbers is 1.4 times beyond what is allowed: its pools went into "
         "the weight, whose roundings were no longer those of what its mean was taken of, so that its outputs were 3.4 "
-        "times as far off as eager's; since then that mean is taken of the input. What 41 was convicted of is a buffer, "
-        "on a batch for which its file goes through PyTorch; that is not explained.",
+        "times as far off as eager's; since then that mean is taken of the input. What 41 was convicted of is a "
+        "buffer, on a batch for which its file goes through PyTorch; that is not explained.",
         _judged,
     ),
     "kernelbench_random_h200": (

@@ -89,8 +89,22 @@ LONGEST = (
     "test_scoring",
     "test_resources",
     "test_backend",
+    "test_crossing",
+    "test_scatter_meaning",
+    "test_stream_meaning",
+    "test_identical",
+    "test_measuring",
+    "test_parts_within",
+    "test_warpgroup_pools",
+    "test_divisions_measured",
+    "test_uses_told_apart",
+    "test_warp_meaning",
+    "test_phase_meaning",
+    "test_weight_groups_meaning",
+    "test_warpgroup_weights",
+    "test_warpgroup_weight_windows",
 )
-"""Files of 11 s and more in CI, the longest first: so the end of a run with `-n` is not one of them alone."""
+"""Files of 8 s and more in CI, the longest first: so the end of a run with `-n` is not one of them alone."""
 
 
 OTHER_ROOMS = ("cli", "emission", "emulator", "fleet", "interchange", "modules", "plan", "report", "serve", "write")

@@ -70,10 +70,10 @@ def test_those_tried_elsewhere_are_shown() -> None:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands name: a checkout in KernelBench's form, tasks, candidates, kernels, a dataset."""
     folder = tmp_path_factory.mktemp("shown")
-    reference, plain = (SMALL_TASK / "reference.py").read_text(), PLAIN.read_text()
+    reference, plain = linear((SMALL_TASK / "reference.py").read_text()), linear(PLAIN.read_text())
     for place in ("reference.py", "tasks/small.py", "kernels/reference.py"):
         write(folder / place, reference)
-    write(folder / "KernelBench/level2/1_Small.py", linear(reference))
+    write(folder / "KernelBench/level2/1_Small.py", reference)
     for place in (
         "candidate.py",
         "candidates/small_plain.py",
@@ -81,7 +81,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         write(folder / place, plain)
     for place in ("generated/1_Small_plain.py", "runs/mine/level_2_problem_1_sample_0_kernel.py"):
-        write(folder / place, linear(plain))
+        write(folder / place, plain)
     write(folder / "kernels.cu", SCALE % "n - 1")
     write(folder / "scale.cu", SCALE % "n")
     write(folder / "kernels/launches.py", SCRIPT.replace("{last}", "pass"))

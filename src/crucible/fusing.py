@@ -8,6 +8,7 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 import types
 import warnings
@@ -326,6 +327,7 @@ def _imported(text: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    inspect.modulesbyfile[os.path.abspath(path)] = name  # PyTorch asks for each operator, and looks through all modules
     spec.loader.exec_module(module)
     sys.modules[name] = module  # torch.compile looks functions up there
     return module

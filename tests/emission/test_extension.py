@@ -23,7 +23,7 @@ from crucible.emission.launch import signature
 from crucible.graph import TensorType
 from crucible.plan.planner import fuse
 from crucible.print.written import Kernel, Lowered
-from support import write
+from support import some, write
 
 CUDA_HOME = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
 ROW = TensorType((64,), (1,), "float32")
@@ -96,7 +96,7 @@ import sys
 from pathlib import Path
 from torch.utils import cpp_extension
 
-file, home, folder = sys.argv[1:]
+file, home, folder, sources = sys.argv[1:]
 cpp_extension.CUDA_HOME = home
 real = cpp_extension.load_inline
 stub = Path(folder, "stub/c10/cuda/impl/cuda_cmake_macros.h")  # PyTorch's CPU builds lack this generated header
@@ -104,6 +104,8 @@ stub.parent.mkdir(parents=True)
 stub.write_text("#pragma once\\n")
 
 def load_inline(**options):
+    if sources == "kernels":
+        options |= {"cpp_sources": "", "functions": None, "no_implicit_headers": True}
     return real(**options, build_directory=folder, extra_include_paths=[str(Path(folder, "stub"))])
 
 cpp_extension.load_inline = load_inline
@@ -119,14 +121,17 @@ def symbols(object_: Path, kind: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (CUDA_HOME / "include/cuda_runtime.h").exists(), reason="there is no CUDA toolkit here")
-def test_pytorch_builds_what_is_written(tmp_path: Path) -> None:
-    """Both sources compile by its own `load_inline`, and fit each other; a CPU build of PyTorch cannot link them."""
+@pytest.mark.parametrize("sources", some(["kernels", "both"], 2))
+def test_pytorch_builds_what_is_written(sources: str, tmp_path: Path) -> None:
+    """Both sources compile by its own `load_inline`, and fit each other; a CPU build of PyTorch cannot link them. By
+    day kernels alone, with the launches that the other source declares: g++ takes 20 s for all of PyTorch's headers."""
     module = nn.Sequential(nn.Sigmoid(), nn.LayerNorm(64))
     file = write(tmp_path / "written.py", emit(fuse(trace(module, [torch.rand(4, 64)])), "written"))
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": "9.0"}
-    command = [sys.executable, "-c", BUILD, str(file), str(CUDA_HOME), str(tmp_path)]
+    command = [sys.executable, "-c", BUILD, str(file), str(CUDA_HOME), str(tmp_path), sources]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     cpp, cuda = tmp_path / "main.o", tmp_path / "cuda.cuda.o"
     assert cpp.exists() and cuda.exists(), done.stdout[-2000:] + done.stderr[-2000:]
-    assert len(symbols(cpp, "U")) == 2
-    assert symbols(cpp, "U") == symbols(cuda, "T")
+    launched = {re.sub(r"\(.*", "", each) for each in symbols(cuda, "T")}
+    assert len(launched) == 2 and launched == set(re.findall(r"C10_CUDA_CHECK\((launch_\w+)", file.read_text()))
+    assert sources == "kernels" or symbols(cpp, "U") == symbols(cuda, "T")

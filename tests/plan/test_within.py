@@ -323,7 +323,7 @@ class Drawn:
             lambda z: z * factor,
             lambda z: few - z,
             lambda z: z + few[:1] * factor,
-            lambda z: torch.where(factor > 0, z, -z),
+            lambda z: torch.where(factor > 1e-6, z, -z),  # not 0, which what is joined with its negation comes to
             lambda z: z * z.sigmoid(),
             lambda z: self.in_turns(z, factor),
             lambda z: torch.cat([-half for half in z.chunk(2, self.dim)][::-1], self.dim) + z,

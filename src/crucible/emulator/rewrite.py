@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from crucible.emulator import ptx
@@ -81,27 +82,28 @@ def _global_arrays(tokens: list[Token]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _scopes(tokens: list[Token]) -> tuple[list[bool], list[set[str]]]:
+def _scopes(tokens: list[Token]) -> tuple[list[bool], list[Set[str]]]:
     """For each token: whether it is inside a function's braces, and which of blockDim, gridDim a local hides."""
     in_function = [False] * len(tokens)
-    shadowed: list[set[str]] = [set() for _ in tokens]
+    shadowed: list[Set[str]] = [frozenset()] * len(tokens)
     stack: list[bool] = []
+    inside = 0  # braces around us that are no namespace's
     start = 0
     function_start = 0
     for i, token in enumerate(tokens):
-        if token.kind == "mark" and token.text == "{":
+        mark = token.text if token.kind == "mark" else ""
+        if mark == "{":
             stack.append(_is_namespace(tokens, i))
-            if not stack[-1] and sum(not outer for outer in stack) == 1:
+            inside += not stack[-1]
+            if not stack[-1] and inside == 1:
                 function_start = start
-        in_function[i] = any(not outer for outer in stack)
-        if token.kind == "mark" and token.text == "}" and stack:
-            was_inside = any(not outer for outer in stack)
-            stack.pop()
-            if was_inside and not any(not outer for outer in stack):
-                hidden = _hidden(tokens, function_start, i)
-                for j in range(function_start, i + 1):
-                    shadowed[j] = hidden
-        if not any(not outer for outer in stack) and token.kind == "mark" and token.text in (";", "}", "{"):
+        in_function[i] = inside > 0
+        if mark == "}" and stack:
+            was_inside = inside > 0
+            inside -= not stack.pop()
+            if was_inside and not inside:
+                shadowed[function_start : i + 1] = [_hidden(tokens, function_start, i)] * (i + 1 - function_start)
+        if not inside and mark in (";", "}", "{"):
             start = i + 1
     return in_function, shadowed
 
@@ -125,7 +127,7 @@ def _hidden(tokens: list[Token], start: int, end: int) -> set[str]:
     return hidden
 
 
-def _identities(tokens: list[Token], shadowed: list[set[str]]) -> None:
+def _identities(tokens: list[Token], shadowed: list[Set[str]]) -> None:
     """`threadIdx.x` and its like; not `blockDim.x` where a local `dim3 blockDim` is meant."""
     for i, token in enumerate(tokens):
         if token.text not in ("threadIdx", "blockIdx", "blockDim", "gridDim") or token.text in shadowed[i]:

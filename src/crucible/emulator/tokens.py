@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 _LINE = re.compile(r"#line (\d+)\b")
 
 
-@dataclass
+@dataclass(slots=True)
 class Token:
     """A piece of source text; `text` may be replaced, its line breaks must stay."""
 
@@ -37,11 +37,11 @@ def tokenize(text: str) -> list[Token]:
     """All of `text`, whose concatenated tokens are `text` again."""
     tokens, line = [], 1
     for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or "mark"
-        tokens.append(Token("string" if kind == "raw" else kind, match[0], line))
-        line += match[0].count("\n")
-        if "\n" in match[0] and (directive := _LINE.match(text, match.end())):
-            line = int(directive[1]) - 1
+        kind, found = match.lastgroup or "mark", match[0]
+        tokens.append(Token("string" if kind == "raw" else kind, found, line))
+        if "\n" in found:
+            directive = _LINE.match(text, match.end())
+            line = int(directive[1]) - 1 if directive else line + found.count("\n")
     return tokens
 
 

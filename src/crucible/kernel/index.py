@@ -221,6 +221,8 @@ Condition: TypeAlias = tuple[Compare, ...]
 """All of them, each where those before hold; () always holds."""
 Sign: TypeAlias = Literal["+", "-", "*", "/", "%", "^"]
 ZERO, ONE = Number(0), Number(1)
+_OF_VALUE = (Number, Size)
+"""A tuple: a union of types is made anew at each question, and takes isinstance four times as long."""
 
 
 def lift(value: Index | int) -> Index:
@@ -229,7 +231,7 @@ def lift(value: Index | int) -> Index:
 
 def value_of(index: Index) -> int | None:
     """Where it is the same everywhere and needs no computing."""
-    return index.value if isinstance(index, Number | Size) else None
+    return index.value if isinstance(index, _OF_VALUE) else None
 
 
 def terms(index: Index, times: int = 1) -> list[Index]:
@@ -327,19 +329,21 @@ SIGNS: dict[str, Callable[[int, int], int]] = {
 # where values lie
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Range:
     """Numbers from low to high, `step` apart; of one number the step is 0."""
 
     low: int
     high: int
-    step: int = 1
+    step: int
 
-    def __post_init__(self) -> None:
-        step = 0 if self.low >= self.high else self.step
-        object.__setattr__(self, "step", step)
-        if step:
-            object.__setattr__(self, "high", self.low + (self.high - self.low) // step * step)
+    def __init__(self, low: int, high: int, step: int = 1) -> None:
+        """A verifier makes a million: what is frozen is set at once."""
+        if low >= high:
+            step = 0
+        elif step:
+            high = low + (high - low) // step * step
+        self.__dict__.update(low=low, high=high, step=step)
 
     @property
     def is_empty(self) -> bool:
@@ -450,15 +454,18 @@ class Surroundings:
 
     def reach(self, index: Index) -> Range:
         """Where it lies. Sums are taken apart and put together by what they depend on, so that what cancels is gone."""
-        found = self._ranges.get(index)
+        known = self._ranges
+        found = known.get(index)
         if found is None:
             low = high = step = 0
             for atom, factor in self.linear(index).items():
-                of = _atom(atom, self)
-                ends = of.low * factor, of.high * factor
-                low, high = low + min(ends), high + max(ends)
+                of = known.get(atom)
+                if of is None:
+                    of = known[atom] = _atom(atom, self)
+                ends = (of.low, of.high) if factor > 0 else (of.high, of.low)
+                low, high = low + ends[0] * factor, high + ends[1] * factor
                 step = math.gcd(step, of.step * factor)
-            found = self._ranges[index] = Range(low, high, step)
+            found = known[index] = Range(low, high, step)
         return found
 
     def linear(self, index: Index) -> Mapping[Index, int]:
@@ -508,9 +515,8 @@ def opposite(condition: Condition) -> Condition:
 
 
 def _linear(index: Index, here: Surroundings) -> Mapping[Index, int]:
-    value = value_of(index)
-    if value is not None:
-        return {ONE: value}
+    if isinstance(index, _OF_VALUE):
+        return {ONE: index.value}
     if index in here.definitions and index not in here.ranges:
         return here.linear(here.definitions[index])
     if isinstance(index, Either) and Holds(index.condition) in here.ranges:
@@ -532,7 +538,7 @@ def _linear(index: Index, here: Surroundings) -> Mapping[Index, int]:
 
 
 def _atom(index: Index, here: Surroundings) -> Range:
-    if index == ONE:
+    if index is ONE:
         return Range(1, 1)
     if index in here.ranges:
         return here.ranges[index]

@@ -342,11 +342,9 @@ class Reader:
 
     def _asked(self, index: Index) -> Condition | None:
         """The first condition that it depends on, of which nothing is known yet."""
-        if self._is_plain(index):
-            return None
         known = self.here.asked
         if index not in known:
-            known[index] = self._asked_by(index)
+            known[index] = None if self._is_plain(index) else self._asked_by(index)
         return known[index]
 
     def _asked_by(self, index: Index) -> Condition | None:
