@@ -55,6 +55,9 @@ def test_a_decoy_is_told_by_its_share() -> None:
     assert whose.words == "own kernels 1% of the time"
     (finding,) = little_of_its_own(whose)
     assert "vectorized_elementwise_kernel" in finding.evidence
+    with_types = Whose(("void fused<float, 4>(float const*, float*)",), (LIBRARY,), 0.01, "the profiler")
+    (finding,) = little_of_its_own(with_types)
+    assert finding.evidence.startswith("its own, fused: 1% of the time; the rest: ") and "(" not in finding.evidence
     honest = told_by_profiler(costs(("fused", 9.0), (LIBRARY, 1.0)), SOURCE)
     assert little_of_its_own(honest) == []
 

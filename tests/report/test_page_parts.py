@@ -13,8 +13,9 @@ from recorded import FLOOR, timed, whole_run
 
 from crucible.contract import CONTRACTS
 from crucible.judge.verdict.evidence import Costs, Finding, Kernel, NotMeasured
+from crucible.judge.verdict.kernel_names import short
 from crucible.judge.verdict.verdict import Passed, Verdict
-from crucible.report.page.kernels import short, timeline
+from crucible.report.page.kernels import timeline
 from crucible.report.page.roofline import BOTTOM, LEFT, MOST_LABELS, RIGHT, TEXT, TOP, plot, work_of
 from crucible.report.page.source import AROUND, source_of
 from crucible.roofline import Rates, Work, floor

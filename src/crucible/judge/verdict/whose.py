@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crucible.judge.verdict.evidence import Costs, Finding, NotMeasured
+from crucible.judge.verdict.kernel_names import short
 from crucible.judge.verdict.modelled import Modelled, NotModelled
 from crucible.legible import counted
 
@@ -104,8 +105,10 @@ def little_of_its_own(whose: Whose | NotMeasured) -> list[Finding]:
     if isinstance(share, NotMeasured) or share >= LITTLE:
         return []
     claim = f"most of its {time} goes to kernels that are not its own"
-    evidence = f"{', '.join(whose.own) or 'none of its own'}: {share:.0%} of the {time}; the rest: "
-    return [Finding(claim, evidence + ", ".join(whose.others[:3]))]
+    own, others = (", ".join(dict.fromkeys(map(short, names))) for names in (whose.own, whose.others[:3]))
+    return [
+        Finding(claim, f"its own, {own or 'of which there are none'}: {share:.0%} of the {time}; the rest: {others}")
+    ]
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
