@@ -15,6 +15,7 @@ random numbers is judged in eval mode, and its record says so.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -33,17 +34,18 @@ from resuming import held
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crucible import hardware
+from crucible import hardware, store
 
 PER_BYTE = 3.1
 """Bytes that a judge holds of a GPU for each byte that forward makes. By 5 half of the GPUs' memory stayed free; by
 this none of 31 tasks ran out of it (H100)."""
 OWN_GIB = 2.0
-"""Contexts of the processes of one judge."""
+"""Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0
-"""Of the time that is given, which no task begins in."""
+"""Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
 DRAWS = "the reference draws random numbers"
-_AGAIN = ("out of memory", "not judged")
+_NO_MEMORY = ("out of memory", "are free for it")
+"""What a judge says that found none, and an oracle that asked for more than there was."""
 
 
 def main() -> None:
@@ -63,14 +65,16 @@ def main() -> None:
     header = {
         "device": device.name,
         "versions": hardware.versions(),
+        "code": store.code_digest()[:16],
         "contract": args.contract,
         "scale": args.scale,
         "training": True,
     }
     record = args.folder / "level.json"
-    held(record, header, "tasks")
+    known = held(record, header, "tasks") or {}
     for place in ("written", "judged"):
         (args.folder / place).mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({**header, "tasks": known}, indent=1) + "\n")  # now: a run may be killed
     run(args)
     known = {file.stem: json.loads(file.read_text()) for file in sorted((args.folder / "judged").glob("*.json"))}
     record.write_text(json.dumps({**header, "tasks": known}, indent=1) + "\n")
@@ -94,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     """All that is not judged yet, by whichever GPU has room: the smallest first, since the largest alone took most of
     a first call; then alone what found no memory."""
     deadline = time.monotonic() + args.seconds
-    files = [file for file in task_files(args) if not outcome(file, args).exists()]
+    files = [file for file in task_files(args) if not is_judged(file, args)]
     needs = {file: min(OWN_GIB + PER_BYTE * made_by(file) / 2**30, args.gib) for file in files}
     gpus = [Gpu(name, args.gib, args.lanes) for name in args.gpus.split(",")]
     room = threading.Condition()
@@ -114,10 +118,10 @@ def run(args: argparse.Namespace) -> None:
 
     with ThreadPoolExecutor(len(gpus) * args.lanes) as pool:
         list(pool.map(one, *zip(*sorted(needs.items(), key=lambda pair: pair[1]), strict=True)) if needs else ())
-    again = [file for file in files if outcome(file, args).exists() and found_no_memory(outcome(file, args))]
+    again = [file for file in files if outcome(file, args).exists() and not is_judged(file, args)]
     with ThreadPoolExecutor(len(gpus)) as pool:
         list(pool.map(lambda file: one(file, args.gib), again))
-    left = [str(number(file)) for file in files if not outcome(file, args).exists()]
+    left = [str(number(file)) for file in files if not is_judged(file, args)]
     print(f"left for the next call: {','.join(left) or 'none'}", flush=True)
 
 
@@ -129,9 +133,10 @@ def outcome(file: Path, args: argparse.Namespace) -> Path:
     return Path(args.folder / "judged" / f"{file.stem}.json")
 
 
-def found_no_memory(file: Path) -> bool:
-    words = json.loads(file.read_text())["words"]
-    return any(word in words for word in _AGAIN)
+def is_judged(file: Path, args: argparse.Namespace) -> bool:
+    """Whether a judge has looked at it, with the memory that this takes."""
+    told = outcome(file, args)
+    return told.exists() and not any(words in json.loads(told.read_text())["words"] for words in _NO_MEMORY)
 
 
 class _Made(TorchDispatchMode):
@@ -147,14 +152,16 @@ class _Made(TorchDispatchMode):
 
 
 def made_by(file: Path) -> int:
-    """Bytes of a task's inputs and of what its forward makes, by tensors without elements."""
+    """Bytes of a task's inputs and of what its forward makes, by tensors without elements; as far as it gets: what
+    it raises is the judge's to say."""
     spec = importlib.util.spec_from_file_location("task_without_elements", file)
     assert spec and spec.loader, file
     module = importlib.util.module_from_spec(spec)
-    with FakeTensorMode():
+    mode = _Made()
+    with contextlib.suppress(Exception), FakeTensorMode():
         spec.loader.exec_module(module)
         model = module.Model(*module.get_init_inputs())
-        with _Made() as mode:
+        with mode:
             model(*module.get_inputs())
     return mode.made
 
@@ -183,11 +190,10 @@ def in_mode(mode: str, file: Path, gpu: str, args: argparse.Namespace, deadline:
     wanted = ["--contract", args.contract, "--scale", args.scale, "--mode", mode]
     environment = {**os.environ, "CRUCIBLE_HOME": str(args.folder / "home"), "OMP_NUM_THREADS": "2"}
     environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-    commands = (
-        ["fuse", str(file), "-o", str(written), *wanted],
-        ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)],
-    )
-    for command in commands if not written.exists() else commands[1:]:
+    told.unlink(missing_ok=True)  # of a judge that was killed
+    fused = ["fuse", str(file), "-o", str(written), *wanted]
+    judge = ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)]
+    for command in (judge,) if written.exists() else (fused, judge):
         done = subprocess.run(
             [sys.executable, "-m", "crucible", *command],
             capture_output=True,
@@ -196,6 +202,8 @@ def in_mode(mode: str, file: Path, gpu: str, args: argparse.Namespace, deadline:
             timeout=max(deadline - time.monotonic(), 1.0),
             check=False,
         )
+        if command is fused and done.returncode:
+            break
     return verdict_of(told, (done.stdout + done.stderr).strip()[-1500:])
 
 

@@ -75,6 +75,7 @@ LONGEST = (
     "test_loading",
     "test_folded",
     "test_kernelbench",
+    "test_judge_level",
     "test_families",
     "test_convolution_names",
     "test_kernel_verify",
@@ -109,7 +110,8 @@ LONGEST = (
 
 OTHER_ROOMS = ("cli", "emission", "emulator", "fleet", "interchange", "modules", "plan", "report", "serve", "write")
 WHOLE = ("test_backend", "test_bad_input", "test_buffers", "test_capture", "test_cheats", "test_host_work")
-WHOLE += ("test_identical", "test_isolation", "test_kernelbench", "test_layers", "test_loops", "test_modules")
+WHOLE += ("test_identical", "test_isolation", "test_judge_level", "test_kernelbench", "test_layers", "test_loops")
+WHOLE += ("test_modules",)
 WHOLE += ("test_mutants_table", "test_own_failures", "test_pytest_plugin", "test_random_tasks", "test_rates")
 WHOLE += ("test_readme", "test_resources", "test_roofline", "test_sandbox", "test_shown_commands", "test_smallest")
 WHOLE += ("test_spread", "test_stated_tolerance", "test_sweep", "test_tasks", "test_tf32", "test_tuning", "test_work")

@@ -1,0 +1,75 @@
+"""A level's tasks written and judged by the commands that users give: a run that goes on, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import NIGHTLY, write
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import judge_level  # noqa: E402
+
+TASK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, 8)
+
+    def forward(self, x):
+        return {made}
+
+def get_inputs():
+    return [torch.rand(4, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+
+
+def called(monkeypatch: pytest.MonkeyPatch, tasks: Path, folder: Path, *more: str) -> dict[str, Any]:
+    """The record of a call."""
+    monkeypatch.setattr(sys, "argv", ["judge_level.py", str(tasks), "0", str(folder), "--lanes", "1", *more])
+    judge_level.main()
+    found: dict[str, Any] = json.loads((folder / "level.json").read_text())
+    return found
+
+
+def test_a_level_is_written_judged_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is right, what raises, and at night what draws random numbers; then only what found no memory is judged."""
+    tasks, folder = tmp_path / "tasks", tmp_path / "run"
+    write(tasks / "1_Right.py", TASK.format(made="torch.relu(self.linear(x))"))
+    if NIGHTLY:
+        write(tasks / "2_Draws.py", TASK.format(made="nn.functional.dropout(self.linear(x), 0.5, self.training)"))
+    write(tasks / "3_Raises.py", TASK.format(made="self.missing(x)"))
+    held = {"device": "other", "tasks": {}}
+    write(tmp_path / "other/level.json", json.dumps(held))
+    with pytest.raises(SystemExit, match="name another file"):
+        called(monkeypatch, tasks, tmp_path / "other")
+    write(
+        folder / "judged/.3_Raises.told", json.dumps({"candidates": [{"evaluation": True}]})
+    )  # of one that was killed
+    monkeypatch.setattr(judge_level, "made_by", lambda file: 0)  # which runs the task, and one raises
+    found = called(monkeypatch, tasks, folder)["tasks"]
+    draws = {"2_Draws": True} if NIGHTLY else {}
+    assert {name: each["evaluation"] for name, each in found.items()} == {"1_Right": True, **draws, "3_Raises": False}
+    assert "gradient of linear.weight" in found["1_Right"]["backward"]["tensors"] and "mode" not in found["1_Right"]
+    assert not NIGHTLY or found["2_Draws"]["mode"] == "eval"
+    assert "missing" in found["3_Raises"]["words"] and not (folder / "written/3_Raises.py").exists()
+    write(
+        folder / "judged/1_Right.json", json.dumps({**found["1_Right"], "words": "out of memory", "evaluation": False})
+    )
+    capsys.readouterr()
+    assert called(monkeypatch, tasks, folder)["tasks"]["1_Right"]["evaluation"]
+    assert capsys.readouterr().out.count(" s: ") == 1
