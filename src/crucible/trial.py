@@ -42,8 +42,9 @@ def check_runs(text: str, module: nn.Module, inputs: Sequence[Any]) -> list[torc
     """The outputs, without elements, of a written file in the stead of `module`, called with tensors like `inputs`;
     neither of them is changed. Raises KernelError where it raises, in forward or in backward."""
     names = types.ModuleType(f"trial_{next(_NUMBERS)}")
-    inspect.modulesbyfile[os.path.abspath(_FILE)] = _FILE  # no module's: else each operator that is registered has it
-    try:  # looked for among all modules, 3 ms
+    # No module's: else each operator that is registered has it looked for among all modules, 3 ms.
+    inspect.modulesbyfile[os.path.abspath(_FILE)] = _FILE
+    try:
         exec(compile(_unbuilt(text), _FILE, "exec"), names.__dict__)
         forward = names.ModelNew.forward if "ModelNew" in names.__dict__ else names.forward
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), _Decomposed():
