@@ -39,9 +39,12 @@ class SealedStore:
 
     @staticmethod
     def release(values: torch.Tensor) -> None:
-        """Gives a tensor's pages back to the system, which has them in the file; reading brings them back."""
+        """Gives a tensor's pages back to the system, which has them in the file; reading brings them back. What lies in
+        no file stays: it would be zeros (so a right answer's running mean was convicted, one address in 64)."""
+        if values.untyped_storage().filename is None:
+            return
         page = os.sysconf("SC_PAGE_SIZE")
         start = values.data_ptr()
         size = values.numel() * values.element_size() // page * page
-        if size and start % page == 0:  # of a file mapping; what is small enough not to be aligned may stay
+        if size and start % page == 0:
             _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONT_NEED)
