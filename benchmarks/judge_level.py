@@ -8,8 +8,7 @@ Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`. Several tasks
 their builds are most of the time; each waits until its tensors fit beside the others'. So runtimes are not taken from
 here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the judge said of each,
 FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when it is called again.
-Where the card or the machine ran out of memory a task is judged again, alone, at the end. A reference that draws
-random numbers is judged in eval mode, and its record says so.
+Where the card or the machine ran out of memory a task is judged again, alone, at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ OWN_GIB = 2.0
 """Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0
 """Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
-DRAWS = "the reference draws random numbers"
 _NO_MEMORY = ("out of memory", "are free for it")
 """What a judge says that found none, and an oracle that asked for more than there was."""
 
@@ -173,9 +171,7 @@ def judged(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> N
     """Written and judged by the commands that a user gives; kept where both came to an end in time."""
     start = time.monotonic()
     try:
-        found = in_mode("train", file, gpu, args, deadline)
-        if DRAWS in found["words"]:
-            found = {**in_mode("eval", file, gpu, args, deadline), "mode": "eval"}
+        found = told_of(file, gpu, args, deadline)
     except subprocess.TimeoutExpired:
         return
     found = {"name": file.stem, **found, "took_s": round(time.monotonic() - start, 1)}
@@ -183,11 +179,11 @@ def judged(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> N
     print(f"{found['took_s']:.0f} s: {file.stem}: {found['evaluation']}, {found['words'][:160]}", flush=True)
 
 
-def in_mode(mode: str, file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> dict[str, Any]:
-    """What the judge says of what is written for that mode. Raises TimeoutExpired."""
-    written = args.folder / "written" / f"{file.stem}{'' if mode == 'train' else '_eval'}.py"
+def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> dict[str, Any]:
+    """What the judge says of what is written. Raises TimeoutExpired."""
+    written = args.folder / "written" / f"{file.stem}.py"
     told = args.folder / "judged" / f".{file.stem}.told"
-    wanted = ["--contract", args.contract, "--scale", args.scale, "--mode", mode]
+    wanted = ["--contract", args.contract, "--scale", args.scale]
     environment = {**os.environ, "CRUCIBLE_HOME": str(args.folder / "home"), "OMP_NUM_THREADS": "2"}
     environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     told.unlink(missing_ok=True)  # of a judge that was killed

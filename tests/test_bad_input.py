@@ -67,7 +67,10 @@ RUNNING_TASKS = {
     ),
     "gives_nan": (task_returning("return self.linear(x) * float('nan')"), TaskError, ["output has NaN"]),
     "draws_random_numbers": (
-        task_returning("return F.dropout(self.linear(x), 0.5, self.training)"),
+        task_returning(
+            "now = torch.Generator().manual_seed(__import__('time').time_ns() % 2**40)",
+            "return self.linear(x) + torch.rand((), generator=now)",
+        ),
         TaskError,
         ["draws random numbers", "--mode eval"],
     ),

@@ -163,7 +163,15 @@ class Started:
         self, own: int = 0, *, backward: bool = False, weights: int = 0, contents: list[torch.Tensor] | None = None
     ) -> dict[str, Any]:
         """One call of a step that was set up, on a case's own values, or on contents (-1), on a case's weights."""
-        request = {"do": "sample", "own": own, "seed": -1, "weights": weights, "replay": False, "backward": backward}
+        request = {
+            "do": "sample",
+            "own": own,
+            "seed": -1,
+            "weights": weights,
+            "replay": False,
+            "draws": None,
+            "backward": backward,
+        }
         descriptors = () if contents is None else (sealed(contents),)
         self.channel.send({**request, "files": [SLOT] * len(descriptors)}, descriptors)
         for descriptor in descriptors:

@@ -21,6 +21,11 @@ def derived(seed: int, purpose: str, *numbers: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> (64 - BITS)
 
 
+def draws_of(contents: int) -> int:
+    """What is drawn from while a module runs on the contents of that seed, which it does not tell."""
+    return derived(contents, "draws")
+
+
 def construction(seed: int, of_rule: int | None) -> int:
     """What modules are constructed under, which candidates know: that of the contract's rule, where it has one."""
     return derived(seed, "construction") if of_rule is None else of_rule

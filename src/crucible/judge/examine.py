@@ -33,6 +33,7 @@ from crucible.judge.timing.measure import Readings, measure
 from crucible.judge.timing.modelling import Growth, model
 from crucible.judge.verdict.clipped import clipped
 from crucible.judge.verdict.compiler_messages import first_error, line_in
+from crucible.judge.verdict.drawn import or_drawn
 from crucible.judge.verdict.evidence import Finding, NotMeasured, Resources
 from crucible.judge.verdict.modelled import NOT_MODELLED, Modelled, NotModelled
 from crucible.judge.verdict.sanitizer_reports import NOT_SANITIZED, NotSanitized, Sanitized
@@ -149,7 +150,7 @@ class Examination:
             ended = time.monotonic()
             self.close()
             ended_s = time.monotonic() - ended
-        outcome = verdict.outcome
+        outcome = or_drawn(verdict.outcome, draws=description["draws"])
         if isinstance(outcome, DoesNotBuild):
             outcome = replace(outcome, line=line_in(self.candidate.source, outcome.message))
         findings = (*self.findings, *verdict.findings)

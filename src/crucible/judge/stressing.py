@@ -170,6 +170,7 @@ class StressVerifier(Verifier):
     def _step(self, asked: dict[str, Any]) -> None:
         before, after = asked["before"], asked["case"]
         request = {"do": "step", "case": before["index"], "after": after["index"]}
+        request |= {"draws": self.description["draws"]}
         reply = self._answered(request, "a step of SGD")
         forms = [(list(o["shape"]), o["dtype"]) for o in after["outputs"]]
         if [*zip(reply["outputs"], reply["dtypes"], strict=False)] != forms:

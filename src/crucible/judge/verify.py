@@ -266,6 +266,7 @@ class Verifier:
             "clone": bool(self.description["mutated"]),
             "watched": case["watched"],
             "way": self.way,
+            "draws": self.description["draws"],
         }
 
     def is_right(self, case: dict[str, Any], reply: dict[str, Any]) -> bool:

@@ -71,6 +71,8 @@ class Case:
     """Whether what forward does to parameters and buffers is part of the answer."""
     buffers: dict[str, Expected] = field(default_factory=dict)
     """What forward leaves of those that it changes, by name."""
+    draws: int | None = None
+    """The seed that forward is run under; None is the one that modules are constructed under."""
 
     @property
     def answers(self) -> list[Expected]:
@@ -108,9 +110,11 @@ class Answers:
         """Whether the benchmark's rule is all, with nothing of the oracle's own beside it."""
         self.part_items = 0
         """Batch items to evaluate at a time; 0 for all at once."""
+        self.draws = False
+        """Whether the reference draws random numbers, from a seed that is set before each call."""
 
     def look_at_outputs(self, case: Case) -> None:
-        """Structure, shapes, dtypes, aliases; whether the reference draws random numbers."""
+        """Structure, shapes, dtypes, aliases; whether the reference draws random numbers. Raises TaskError."""
         path, total = self.reference.path, batch_size(case.inputs) or 0
         with blamed_on_task(path, "Model.forward"):
             most = 0 if self._fits(self.exact) else self._most_items(case)
@@ -126,16 +130,43 @@ class Answers:
         self.dtypes = [leaf.tensor.dtype for leaf in one.outputs]
         shapes = [tuple(leaf.tensor.shape) for leaf in one.outputs]
         self.shapes = [(total, *shape[1:]) for shape in shapes] if self.part_items else shapes
-        for a, b in zip(one.outputs, two.outputs, strict=True):
+        for a in one.outputs:
             if torch.isnan(a.tensor).any():
                 raise TaskError(f"{path}: the reference's {a.name} has NaN on its own inputs")
-            if a.tensor.shape != b.tensor.shape or not _alike(a.tensor, b.tensor):
-                raise TaskError(
-                    f"{path}: the reference draws random numbers ({a.name} differs between two runs), so there "
-                    "is no one right answer; judge it with --mode eval, or take the randomness out"
-                )
+        drawn = _differing(one, two)
+        if drawn:
+            self._take_draws(case, drawn)
         if not any(dtype.is_floating_point for dtype in self.dtypes):
             case.backward = False
+
+    def _take_draws(self, case: Case, drawn: str) -> None:
+        """Of a reference that draws random numbers, whose output of that name they show in: right is what PyTorch draws
+        from the same seed in float32, since it draws others in other dtypes, and for the whole batch at once. Raises
+        TaskError where that says nothing."""
+        why = self._why_no_draws(case)
+        if why:
+            raise TaskError(
+                f"{self.reference.path}: the reference draws random numbers ({drawn} differs between two seeds), and "
+                f"{why}, so there is no one right answer; judge it with --mode eval, or take the randomness out"
+            )
+        self.draws, self.exact, self.part_items = True, torch.float32, 0
+        self.findings.append(
+            Finding(
+                "the reference draws random numbers: a seed is set before each call",
+                f"right is who draws PyTorch's, in its order, as {drawn} has them; others are not judged",
+            )
+        )
+
+    def _why_no_draws(self, case: Case) -> str:
+        if self.contract.allclose:
+            return "under the benchmark's rule both draw from one generator, one after the other"
+        if self.contract.bfloat16_tensors:
+            return "in bfloat16 PyTorch draws others than in float32"
+        if not self._fits(torch.float32):
+            return "the whole batch does not fit, whose parts draw others"
+        with blamed_on_task(self.reference.path, "Model.forward"):
+            pair = [self.reference.evaluate(case.state, case.inputs, dtype=torch.float32) for _ in range(2)]
+        return "a seed does not fix them" if _differing(*pair) else ""
 
     def answer_first(self, case: Case, *, training: bool) -> None:
         """As `answer`; where the reference has no backward and nobody asked for one, its forward alone. Raises
@@ -379,6 +410,7 @@ class Answers:
                     cotangents if case.backward else None,
                     dtype=probe.dtype,
                     allow_tf32=probe.allow_tf32,
+                    seed=case.draws,
                     within=probe.within(),
                     watched=case.watched,
                 )
@@ -443,6 +475,12 @@ class Answers:
 
     def _stored(self, elements: int) -> torch.dtype:
         return self.exact if elements * 4 <= EXACT_BYTES else torch.float32
+
+
+def _differing(one: Answer, two: Answer) -> str:
+    """The first output that is another one in another run; "" where all are alike."""
+    pairs = [(a.name, a.tensor, b.tensor) for a, b in zip(one.outputs, two.outputs, strict=True)]
+    return next((name for name, a, b in pairs if a.shape != b.shape or not _alike(a, b)), "")
 
 
 def _gib(held: int | None) -> str:

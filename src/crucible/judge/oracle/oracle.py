@@ -164,6 +164,7 @@ class Oracle:
             "aliases": self.answers.aliases,
             "mutated": self.answers.mutated,
             "multiple": self.contract.multiple,
+            "draws": self.answers.draws,
             "cases": [self._described(i, case) for i, case in enumerate(self.cases)],
             "sizes": self.make.sizes,
             "timed": self._timed_numbers(),

@@ -16,6 +16,7 @@ from crucible.judge.boundary.slot import sealed
 from crucible.judge.oracle.cases import CaseMaker
 from crucible.judge.oracle.compare import Expected
 from crucible.judge.oracle.expected import Answers, Case
+from crucible.seeds import draws_of
 
 LARGE_BYTES = 128 << 20
 """Of outputs (and gradients) in one timed case."""
@@ -93,7 +94,7 @@ class TimedCases:
         for backward in (False, True):
             planned = self.planned(backward)
             for seed, weights in planned[: _affordable(cases[0], backward, len(planned))]:
-                case = self._case(cases, self.inputs(seed), weights, backward=backward)
+                case = self._case(cases, seed, weights, backward=backward)
                 self.numbered.append((seed, weights, case))
 
     def draw(self, seed: int) -> int:
@@ -102,13 +103,15 @@ class TimedCases:
 
     def answer_late(self, cases: Sequence[Case], seed: int, weights: int) -> None:
         """The answer to contents that were any call's, and have become ones that are compared."""
-        self.late = [self._case(cases, self.inputs(seed), weights, backward=False)]
+        self.late = [self._case(cases, seed, weights, backward=False)]
 
-    def _case(self, cases: Sequence[Case], inputs: Any, weights: int, *, backward: bool) -> Case:
+    def _case(self, cases: Sequence[Case], seed: int, weights: int, *, backward: bool) -> Case:
+        inputs = self.inputs(seed)
         start = time.monotonic()
         silent = cases[0].silent if backward else []
         case = Case("the timed contents", inputs, cases[weights].state, backward, silent=silent)
         case.cotangents = self._answers.cotangents(case) if backward else []
+        case.draws = draws_of(seed)
         self._answers.answer(case)
         self._answers.borrow_noise(case, [cases[weights]] if weights else cases[:2])
         case.cotangents = []

@@ -18,6 +18,7 @@ from crucible.judge.timing.contents import Placed, TimedSlot
 from crucible.judge.timing.contestant import BaselineContestant, BaselineLost, ProcessContestant
 from crucible.judge.timing.contestants import Contestants
 from crucible.judge.timing.measure import GRAPH_BELOW_MS, Readings
+from crucible.judge.verdict.drawn import or_drawn
 from crucible.judge.verdict.evidence import NOT_COMPARED, Compared, Finding, Measured, TensorError
 from crucible.judge.verdict.stop import Stop
 from crucible.judge.verdict.verdict import NotJudged, Outcome, Passed, Verdict
@@ -185,7 +186,7 @@ class _Entry:
         return self.readings.fill(
             Verdict(
                 self.name,
-                self.outcome or Passed(),
+                or_drawn(self.outcome or Passed(), draws=bool(self.verifier and self.verifier.description["draws"])),
                 Compared(forward, self.multiple) if forward else NOT_COMPARED,
                 Compared(gradients, self.multiple) if gradients else NOT_COMPARED,
                 build_s=self.examination.build_s,

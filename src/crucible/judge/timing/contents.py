@@ -11,7 +11,7 @@ from typing import Any
 
 from crucible.judge.process.handing import SLOT
 from crucible.judge.process.oracle_process import OracleProcess
-from crucible.seeds import BITS, derived
+from crucible.seeds import BITS, derived, draws_of
 
 MOST_CHECKS = 4
 """Calls of a race whose answers the oracle has beforehand; it has fewer where outputs are large."""
@@ -48,6 +48,8 @@ class Contents:
     """Whether the process draws them itself, by a recipe and the call's seed: what is large."""
     late: bool = False
     """Whether the oracle can answer contents that were chosen afterwards, too."""
+    draws: bool = False
+    """Whether the reference draws random numbers, from a seed that is set before each call."""
 
     @property
     def base(self) -> int:
@@ -77,7 +79,14 @@ class Contents:
         answers = tuple(Placed(*placed) for placed in description["timed"][self.backward])
         weights = tuple(description["weights_of"]) if answers else (0,)
         late = bool(answers) and description["late"]
-        return replace(self, answers=answers, weights=weights, late=late, inside=description["inside"])
+        of_task = {name: description[name] for name in ("inside", "draws")}
+        return replace(self, answers=answers, weights=weights, late=late, **of_task)
+
+    def draws_of(self, placed: Placed) -> int | None:
+        """The seed that is set before a call; of a case's own values that of construction, None for no seed."""
+        if not self.draws:
+            return None
+        return OWN if placed.seed == OWN else draws_of(placed.seed)
 
     def within(self, judged: list[int]) -> Contents:
         """On the weights of those cases alone, and case 0's."""

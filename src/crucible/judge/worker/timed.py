@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from crucible.judge.boundary.bundles import numbers_to_tensors, put_together, take_apart
-from crucible.judge.boundary.modules import call, gradients_of
+from crucible.judge.boundary.modules import call, gradients_of, seed_all
 from crucible.judge.worker import clock
 from crucible.judge.worker.outputs import finish
 
@@ -57,21 +57,24 @@ class TimedStep:
         self._writes = False
         """It writes to its inputs, which autograd forbids where their gradients are wanted: it gets copies."""
 
-    def sample(self, fill: Fill, replay: bool) -> clock.Sample:
-        """One call on the contents that `fill` brings; what came of it stays in `kept` until the next one.
+    def sample(self, fill: Fill, replay: bool, seed: int | None = None) -> clock.Sample:
+        """One call on the contents that `fill` brings, with generators under `seed` if there is one; what came of it
+        stays in `kept` until the next one.
 
         The process is never told which of its samples is timed, nor which is compared with the oracle.
         """
-        sample = self._taken(self._prepared(fill, replay))
+        sample = self._taken(self._prepared(fill, replay), seed)
         self.first_call_s = self.first_call_s or sample.wall_ms / 1e3
         self._keep(*sample.result)
         self._give_back()
         return clock.Sample(sample.device_ms, sample.wall_ms, None)
 
-    def hurry(self, fill: Fill, replay: bool) -> None:
+    def hurry(self, fill: Fill, replay: bool, seed: int | None = None) -> None:
         """One more call on contents that `fill` brings, right behind the last one: no clock, and no cache is written
         over. What came of it takes the place of the last sample's."""
-        result = self._prepared(fill, replay)()
+        step = self._prepared(fill, replay)
+        _seed(seed)
+        result = step()
         finish(self.device)
         self._keep(*result)
 
@@ -85,13 +88,15 @@ class TimedStep:
         self.kept, self.kept_gradients = [], {}
         return self._graph if replay and self._graph else self._steps[index]
 
-    def _taken(self, step: Callable[[], Outcome]) -> clock.Sample:
+    def _taken(self, step: Callable[[], Outcome], seed: int | None) -> clock.Sample:
         try:
+            _seed(seed)
             return self._sample(step)
         except RuntimeError as error:
             if self._writes or "leaf Variable that requires grad" not in str(error):
                 raise
             self._writes = True
+            _seed(seed)
             return self._sample(step)
 
     def once(self) -> Callable[[], Outcome]:
@@ -157,3 +162,8 @@ class TimedStep:
             free, total = torch.cuda.mem_get_info()
             if free < total // _SPARE_SHARE:
                 torch.cuda.empty_cache()
+
+
+def _seed(seed: int | None) -> None:
+    if seed is not None:
+        seed_all(seed)

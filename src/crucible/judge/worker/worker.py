@@ -178,6 +178,7 @@ class Worker:
                 self.made = stack.enter_context(self.weights.noting())
             earlier = [out.detach().clone() for out in self.earlier]
             start = _now()
+            self._seed(request)
             with self.beside, self.emulated.called_with(given_away):
                 out = call(self.model, put_together(structure, given_away))  # type: ignore[arg-type]
                 finish(self.device)
@@ -242,6 +243,7 @@ class Worker:
         after = self.weights.in_own(after) if self.weights else after
         with tf32.allowed(*self.allow_tf32):
             found = trained(self.model, self.outputs, self._cotangents(request), after)
+            self._seed(request)
             with torch.no_grad():
                 out = call(self.model, put_together(structure, [t.detach().clone() for t in tensors]))
             finish(self.device)
@@ -327,10 +329,11 @@ class Worker:
         self._take_weights(request["weights"])
         with self._timing(request) as timed:
             fill = self._fill(request["own"], request.pop("seed"))
-            sample = timed.sample(fill, request["replay"])
+            seed = self.seed if (request["draws"] or 0) < 0 else request["draws"]
+            sample = timed.sample(fill, request["replay"], seed)
             if request.get("hurried"):
                 self._take_weights(request["weights"])
-                timed.hurry(fill, request["replay"])
+                timed.hurry(fill, request["replay"], seed)
             self.sampled = timed
         self.outputs, self.gradients = timed.kept, self._by_reference(timed.kept_gradients)
         self.first_call_s = self.first_call_s or timed.first_call_s
@@ -418,6 +421,12 @@ class Worker:
         """The step asked for, at the contract's precision, with no more of autograd than it needs."""
         with tf32.allowed(*self.allow_tf32), torch.set_grad_enabled(request["backward"]):
             yield self.timed[request["backward"]]
+
+    def _seed(self, request: dict[str, Any]) -> None:
+        """Where the reference draws random numbers, what it is run under: that of construction. No other run has a
+        seed, so that who draws where the reference does not shows it."""
+        if request.get("draws"):
+            seed_all(self.seed)
 
     def _fill(self, own: int, seed: int) -> Fill:
         """Contents from the slot; where `own` is a case's number, that case's; with a seed drawn here."""
