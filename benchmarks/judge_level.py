@@ -209,6 +209,8 @@ def verdict_of(told: Path, said: str) -> dict[str, Any]:
         return {"evaluation": False, "words": f"not judged: {said}"}
     run = json.loads(told.read_text())
     told.unlink()
+    if not run["candidates"]:
+        return {"evaluation": False, "words": f"not judged: {said}"}
     (candidate,) = run["candidates"]
     return {
         "evaluation": candidate["evaluation"],

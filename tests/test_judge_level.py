@@ -72,3 +72,12 @@ def test_a_level_is_written_judged_and_gone_on_with(
     capsys.readouterr()
     assert called(monkeypatch, tasks, folder)["tasks"]["1_Right"]["evaluation"]
     assert capsys.readouterr().out.count(" s: ") == 1
+
+
+def test_a_judge_that_failed_on_its_task_has_no_verdict(tmp_path: Path) -> None:
+    told = write(tmp_path / ".told", json.dumps({"candidates": [], "findings": []}))
+    found = judge_level.verdict_of(told, "JudgeError: the oracle would need 40 GiB, 12 are free for it")
+    assert found == {
+        "evaluation": False,
+        "words": "not judged: JudgeError: the oracle would need 40 GiB, 12 are free for it",
+    }

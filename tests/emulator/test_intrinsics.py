@@ -25,6 +25,7 @@ KERNELS = r"""
 
 // ---- directed rounding of floats: [n, 2] -> [n, 12]
 __global__ void directed(const float* x, float* out) {
+    __builtin_assume(threadIdx.x < 1024);
     const float a = x[2 * threadIdx.x], b = x[2 * threadIdx.x + 1];
     float* to = out + 12 * threadIdx.x;
     to[0] = __fadd_rz(a, b), to[1] = __fadd_ru(a, b), to[2] = __fadd_rd(a, b);

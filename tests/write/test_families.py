@@ -201,6 +201,15 @@ def test_golden(name: str) -> None:
     assert found == file.read_text()
 
 
+@pytest.mark.parametrize(
+    ("columns", "is_told"), [(8836, True), (8192, False), (30000, False)], ids=["ragged", "whole", "1024 threads"]
+)
+def test_the_compiler_is_told_of_threads_where_a_last_pack_is_not_whole(columns: int, is_told: bool) -> None:
+    (step,) = stages(layouts.softmax(512, columns))
+    (kernel,) = lower(step).kernels
+    assert (f"__builtin_assume(threadIdx.x < {kernel.threads});" in kernel.text) == is_told
+
+
 @pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
 @pytest.mark.parametrize("architecture", some(["sm_90a", "sm_80"], 2))
 def test_nvcc_keeps_everything_in_registers(architecture: str) -> None:

@@ -429,6 +429,15 @@ def test_the_benchmarks_input_gradient_goes_to_them_on_hopper_alone() -> None:
     assert not lower_convolution(GRADIENT.fused, gpu=known_gpu("a100")).kernels[1].architecture
 
 
+def test_rows_are_asked_for_ahead_where_the_chain_loads_a_tensor() -> None:
+    """A module that adds one took 0.93 times as long with them; most that add none take longer."""
+    layer = of_layer("wide", (64, 64, 80, 80), 64, (3, 3))
+    moved = moved_by(layer.fused)
+    for loads in (0, 1):
+        found = stream(layer.correlation, UNITS["float32"], H200, replace(moved, tensors=1 + loads, loads=loads))
+        assert found is not None and not found.once and found.fetches == bool(loads)
+
+
 def test_the_benchmarks_gradient_of_windows_goes_to_them() -> None:
     layer = transposed("p74", (16, 16, 16, 32, 32), 32, (3, 3, 3), stride=2, padding=1, output_padding=1)
     case = spreading(backward(layer), 2, 2, 2)

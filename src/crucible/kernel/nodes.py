@@ -391,6 +391,9 @@ class Kernel:
     """Whether it needs a few registers and no shared memory, so that it takes nothing from a kernel beside it."""
     together: int = 0
     """Blocks that share a multiprocessor, which have so many registers; the compiler chooses where it is 0."""
+    is_told_threads: bool = False
+    """Whether the text tells the compiler that there are no more threads, of which it takes 1024 as possible else: what
+    then holds of all of them is not asked, so that loads behind it go out together."""
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

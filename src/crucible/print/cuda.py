@@ -73,7 +73,8 @@ class _Printer(Words):
         kernel = self.kernel
         asked = warpgroups.memory(self)
         lines = self.body(kernel.body)
-        lines = [*self._constants(), *asked, *lines]
+        told = [f"__builtin_assume(threadIdx.x < {kernel.threads});"] if kernel.is_told_threads else []
+        lines = [*self._constants(), *told, *asked, *lines]
         notes = [f"// {note}" for note in kernel.notes]
         parameters = tuple((f"{self.pointer(each)} __restrict__", self.names.of(each)) for each in kernel.tensors)
         declared = [" ".join(each) for each in parameters]

@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(128) layer_norm_backward(
     constexpr int threads = 128;
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 2;  // of a thread
+    __builtin_assume(threadIdx.x < 128);
     const unsigned row = blockIdx.x;
     const float* x_row = x + row * x_stride_0;
     const float* grad_out_row = grad_out + row * grad_out_stride_0;

@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(128) softmax(const float* __restrict__ x, floa
     constexpr int team = 32;  // threads that share a row
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 8;  // of a thread
+    __builtin_assume(threadIdx.x < 128);
     const unsigned thread = threadIdx.x % team;
     const unsigned row = blockIdx.x * block_rows + threadIdx.x / team;
     const float* x_row = x + row * x_stride_0;

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(256) channel_softmax(
     constexpr int vector = 4;  // neighbours that a thread takes at once
     constexpr int packs = 3;  // of a thread
     constexpr int pitch = 160;  // odd, so that groups meet different banks
+    __builtin_assume(threadIdx.x < 256);
     const unsigned row = (blockIdx.x * lanes + threadIdx.x % lanes) * vector;
     const unsigned group = threadIdx.x / lanes;
     const float* x_row = x + row / size_1 * x_stride_0 + row % size_1;

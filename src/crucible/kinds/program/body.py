@@ -35,7 +35,7 @@ def kernel(program: Program, geometry: Geometry, notes: Sequence[str]) -> ir.Ker
     tensors = [frame.tensors[name] for name in (*(o.name for o in program.operands), *(r.name for r in written))]
     return ir.Kernel(
         program.name, (*tensors, *frame.parts.values()), frame.sizes, geometry.blocks(program.row_count),
-        geometry.threads, frame.type, body.k.body, tuple(notes),
+        geometry.threads, frame.type, body.k.body, tuple(notes), is_told_threads=frame.is_told_threads,
     )  # fmt: skip
 
 

@@ -9,11 +9,13 @@ from typing import Literal
 
 from crucible.algebra.program import Operand, Program, Result
 from crucible.algebra.tidy import is_of_rows
+from crucible.gpus import MAX_THREADS_PER_BLOCK
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Place, Size, Smaller, Variable
 from crucible.kinds.program.geometry import Geometry
 from crucible.kinds.program.layout import Access, Tensor, access_of, is_across, reach, runs, start_of, wide
+from crucible.schedule.passes import passes
 
 _SAID = {
     "packs": "of a thread",
@@ -155,11 +157,24 @@ class Frame:
     @property
     def guard(self) -> Condition:
         """Under which there is such a column."""
+        end = self.end if self.geometry.looped and self.geometry.chunks > 1 else self.columns
+        return (*self._has_row, *((Compare("<", self.column, end),) if self.is_ragged else ()))
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether a tile may have columns that there are not."""
         geometry, columns = self.geometry, self.program.column_count
         part = geometry.chunk if geometry.chunks > 1 else columns
-        ragged = columns % part or part % geometry.tile
-        end = self.end if geometry.looped and geometry.chunks > 1 else self.columns
-        return (*self._has_row, *((Compare("<", self.column, end),) if ragged else ()))
+        return bool(columns % part or part % geometry.tile)
+
+    @property
+    def is_told_threads(self) -> bool:
+        """Whether its compiler is: of a row that stays in registers, so that only the last pack is asked for columns.
+        ptxas sent the loads of a row of 8836 out one by one else (instance norm, 74 registers for 40: 145 us where all
+        at once take 108; H100). Of 1024 threads, which have 64 registers, one spilled for it."""
+        geometry = self.geometry
+        several = geometry.packs > 1 and not geometry.looped and len(passes(self.program)) > 1
+        return self.is_ragged and several and geometry.threads < MAX_THREADS_PER_BLOCK
 
     @property
     def first(self) -> Condition:
