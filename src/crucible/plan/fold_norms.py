@@ -34,9 +34,14 @@ def behind_norm(make: Maker, reduced: Reduced, source: Operation) -> str | None:
     value, is_apart = (mean, True) if over.dims == space and not over.windows else reduced.pushed(make, over)
     if reduced.windows and not is_apart:
         return None  # the pool reads the tensor as often as the norm does, and gradients come back in two parts
-    # An average of the weight is rounded otherwise than the weight, and so is what both make of the input's mean, which
-    # normalising takes off: by the tensor's own mean level 2's task 72 was 3.4 times as far off as eager's TF32.
-    less = reduced.pushed(make, Reduced(given.name, space, 1))[0] if reduced.windows else mean
+    less = mean
+    if reduced.windows:
+        # An average of the weight is rounded otherwise than the weight, and so is what both make of the input's mean,
+        # which normalising takes off: by the tensor's own mean level 2's task 72 was 3.4 times as far off as eager's
+        # TF32. Where taking the input's does not pay, the pool stays where it is.
+        less, of_input = reduced.pushed(make, Reduced(given.name, space, 1))
+        if not of_input:
+            return None
     normed = _normed(make, source, value, mean, spread, less)
     if normed is None:
         return None
