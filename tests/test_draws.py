@@ -11,6 +11,7 @@ import torch
 import crucible
 from crucible.errors import TaskError
 from crucible.judge.oracle import batches
+from crucible.judge.timing.contents import Contents
 from crucible.judge.verdict.verdict import NotJudged, Wrong
 from support import write
 from test_oracle import prepared, returning
@@ -136,3 +137,13 @@ def test_a_batch_is_not_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     oracle.reference.model.train()
     wanted = oracle.reference.evaluate(oracle.cases[0].state, oracle.cases[0].inputs).outputs[0].tensor
     assert torch.equal(output.values, wanted.flatten())
+
+
+def test_a_seed_tells_nobody_which_call_is_compared() -> None:
+    """A process reads it for nothing: one that only compared calls had, a second time, would say when to be honest."""
+    told = {"timed": [[(11, 0, 3), (12, 0, 4)], []], "weights_of": [0], "late": True, "inside": False, "draws": True}
+    contents = Contents(False, (11, 12)).known(told)
+    compared = {contents.secret(number, 0).draws for number in range(2)}
+    assert len(compared) == 2 and {contents.chosen(0).draws for _ in range(60)} == compared
+    without = Contents(False, (11, 12)).known({**told, "draws": False})
+    assert {without.chosen(0).draws, without.secret(0, 0).draws} == {None}

@@ -333,7 +333,7 @@ def test_contents_that_were_drawn_can_be_answered_afterwards(tmp_path: Path, mon
     for weights, seed in ((0, 4321), (2, 99)):
         model.load_state_dict(read_bundle(tmp_path / f"inputs/case{weights}.state"))
         answer = model(*drawn(oracle, seed))
-        number = oracle.answered_late(seed, weights)
+        number = oracle.answered_late(seed, weights, None)
         assert errors(compared(oracle, number, "forward", [answer]))[0].ok
         assert not errors(compared(oracle, number, "forward", [answer * 1.1]))[0].ok
 

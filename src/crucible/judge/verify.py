@@ -326,7 +326,8 @@ class Verifier:
         tensors a part, spread evenly from a random start. `what` may be `earlier`: then what has become of the outputs
         of the sample before. Returns what was placed, with the case that it is. Raises Stop."""
         if placed.case < 0:
-            placed = replace(placed, case=self.oracle.answered_late(placed.seed, placed.weights, self.limits.oracle_s))
+            case = self.oracle.answered_late(placed.seed, placed.weights, placed.draws, self.limits.oracle_s)
+            placed = replace(placed, case=case)
             backward = False  # late answers have no gradients
         if placed.case < 0 or (what == "earlier" and self.description["aliases"]):
             return placed

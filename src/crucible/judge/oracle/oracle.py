@@ -444,10 +444,10 @@ class Oracle:
             self.answers.findings.append(Finding(claim, str(error)))
             self.timed.numbered = []
 
-    def answered_late(self, seed: int, weights: int) -> int:
+    def answered_late(self, seed: int, weights: int, draws: int | None) -> int:
         """The number of the case that contents under that seed have become; -1 where the reference has no answer."""
         try:
-            self.timed.answer_late(self.cases, seed, weights)
+            self.timed.answer_late(self.cases, seed, weights, draws)
         except TaskError:
             return -1
         return len(self.cases) + len(self.timed.cases) + len(self.tried)

@@ -98,7 +98,7 @@ def _answer(oracle: Oracle, request: dict[str, Any], stream: int) -> dict[str, A
         case "draw":
             return {"drawn": request["seed"], "contents": oracle.timed.draw(request["seed"])}
         case "late":
-            return {"case": oracle.answered_late(request["seed"], request["weights"])}
+            return {"case": oracle.answered_late(request["seed"], request["weights"], request["draws"])}
         case "map":
             return oracle.map(request, stream)
         case _:

@@ -94,24 +94,24 @@ class TimedCases:
         for backward in (False, True):
             planned = self.planned(backward)
             for seed, weights in planned[: _affordable(cases[0], backward, len(planned))]:
-                case = self._case(cases, seed, weights, backward=backward)
+                case = self._case(cases, seed, weights, draws_of(seed), backward=backward)
                 self.numbered.append((seed, weights, case))
 
     def draw(self, seed: int) -> int:
         """Contents under a seed, in a file of their own: its descriptor, which the caller closes. Raises TaskError."""
         return sealed(_tensors(self._inputs(seed)))
 
-    def answer_late(self, cases: Sequence[Case], seed: int, weights: int) -> None:
+    def answer_late(self, cases: Sequence[Case], seed: int, weights: int, draws: int | None) -> None:
         """The answer to contents that were any call's, and have become ones that are compared."""
-        self.late = [self._case(cases, seed, weights, backward=False)]
+        self.late = [self._case(cases, seed, weights, draws, backward=False)]
 
-    def _case(self, cases: Sequence[Case], seed: int, weights: int, *, backward: bool) -> Case:
+    def _case(self, cases: Sequence[Case], seed: int, weights: int, draws: int | None, *, backward: bool) -> Case:
         inputs = self.inputs(seed)
         start = time.monotonic()
         silent = cases[0].silent if backward else []
         case = Case("the timed contents", inputs, cases[weights].state, backward, silent=silent)
         case.cotangents = self._answers.cotangents(case) if backward else []
-        case.draws = draws_of(seed)
+        case.draws = draws
         self._answers.answer(case)
         self._answers.borrow_noise(case, [cases[weights]] if weights else cases[:2])
         case.cotangents = []

@@ -143,9 +143,9 @@ class OracleProcess:
             os.close(descriptor)
         return drawn
 
-    def answered_late(self, seed: int, weights: int, limit_s: float) -> int:
+    def answered_late(self, seed: int, weights: int, draws: int | None, limit_s: float) -> int:
         """The case that the inputs under that seed have become, on the weights of another."""
-        self._send({"do": "late", "seed": seed, "weights": weights})
+        self._send({"do": "late", "seed": seed, "weights": weights, "draws": draws})
         return int(self._receive(limit_s, f"an answer to timed contents took over {limit_s:g} s")["case"])
 
     def stress(self, stress_s: float, limit_s: float) -> dict[str, Any]:

@@ -29,6 +29,10 @@ class Placed:
     """The case whose weights they are."""
     case: int = -1
     """Whose answer is that call's; -1 where the oracle has none yet."""
+    draws: int | None = None
+    """What generators are seeded with before it: None for nothing, OWN for what modules are constructed under. A
+    process can read it: it is always that of one of those calls that the oracle has answered, so that it tells
+    nobody whether the call is compared."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ class Contents:
     def chosen(self, weights: int) -> Placed:
         """For a call whose answer nobody has, and of which nobody knows yet whether it is compared."""
         if not self.answers:
-            return Placed(OWN, weights, self.base)
-        return Placed(_chance.getrandbits(BITS), weights)
+            return Placed(OWN, weights, self.base, OWN if self.draws else None)
+        return Placed(_chance.getrandbits(BITS), weights, draws=_chance.choice(self.answers).draws)
 
     def secret(self, number: int, weights: int) -> Placed:
         """For the compared call of that number; another one each time, for as long as there are."""
@@ -76,17 +80,12 @@ class Contents:
 
     def known(self, description: dict[str, Any]) -> Contents:
         """With what the oracle says of itself."""
-        answers = tuple(Placed(*placed) for placed in description["timed"][self.backward])
+        found = (Placed(*placed) for placed in description["timed"][self.backward])
+        answers = tuple(replace(each, draws=draws_of(each.seed)) if description["draws"] else each for each in found)
         weights = tuple(description["weights_of"]) if answers else (0,)
         late = bool(answers) and description["late"]
         of_task = {name: description[name] for name in ("inside", "draws")}
         return replace(self, answers=answers, weights=weights, late=late, **of_task)
-
-    def draws_of(self, placed: Placed) -> int | None:
-        """The seed that is set before a call; of a case's own values that of construction, None for no seed."""
-        if not self.draws:
-            return None
-        return OWN if placed.seed == OWN else draws_of(placed.seed)
 
     def within(self, judged: list[int]) -> Contents:
         """On the weights of those cases alone, and case 0's."""

@@ -135,7 +135,7 @@ class ProcessContestant:
             "seed": placed.seed if self.contents.inside else OWN,
             "own": placed.case if placed.seed == OWN else -1,
             "weights": placed.weights,
-            "draws": self.contents.draws_of(placed),
+            "draws": placed.draws,
             "replay": self.replay,
             "hurried": hurried,
         }
