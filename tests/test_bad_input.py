@@ -130,8 +130,10 @@ def test_exit_codes_tell_the_task_from_the_judge(
 
 
 def test_dropout_is_fine_in_eval_mode(tmp_path: Path, judge_source: Judge) -> None:
-    file = write(tmp_path / "dropout.py", RUNNING_TASKS["draws_random_numbers"][0])
-    assert judge_source(returning("return self.linear(x)"), task=file, mode="eval").evaluation
+    file = write(tmp_path / "dropout.py", task_returning("return F.dropout(self.linear(x), 0.5, self.training)"))
+    plain = returning("return self.linear(x)")
+    assert judge_source(plain, task=file, mode="eval").evaluation
+    assert not judge_source(plain, task=file, name="in_training").evaluation
 
 
 def test_a_folder_without_tasks(
