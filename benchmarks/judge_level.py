@@ -205,10 +205,8 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
 
 def verdict_of(told: Path, said: str) -> dict[str, Any]:
     """What is kept of a run; where there is none, what was said instead."""
-    if not told.exists():
-        return {"evaluation": False, "words": f"not judged: {said}"}
-    run = json.loads(told.read_text())
-    told.unlink()
+    run = json.loads(told.read_text()) if told.exists() else {"candidates": []}
+    told.unlink(missing_ok=True)
     if not run["candidates"]:
         return {"evaluation": False, "words": f"not judged: {said}"}
     (candidate,) = run["candidates"]
