@@ -141,9 +141,11 @@ def test_a_batch_is_not_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_seed_tells_nobody_which_call_is_compared() -> None:
     """A process reads it for nothing: one that only compared calls had, a second time, would say when to be honest."""
-    told = {"timed": [[(11, 0, 3), (12, 0, 4)], []], "weights_of": [0], "late": True, "inside": False, "draws": True}
-    contents = Contents(False, (11, 12)).known(told)
-    compared = {contents.secret(number, 0).draws for number in range(2)}
-    assert len(compared) == 2 and {contents.chosen(0).draws for _ in range(60)} == compared
-    without = Contents(False, (11, 12)).known({**told, "draws": False})
+    answers = [(11, 0, 3), (12, 2, 4), (13, 0, 5), (14, 2, 6)]
+    told = {"timed": [answers, []], "weights_of": [0, 2], "late": False, "inside": False, "draws": True}
+    contents = Contents(False, (11, 12, 13, 14)).known(told)
+    for weights in (0, 2):
+        compared = {contents.secret(number, weights).draws for number in range(4)}
+        assert len(compared) == 2 and {contents.chosen(weights).draws for _ in range(60)} == compared
+    without = Contents(False, (11, 12, 13, 14)).known({**told, "draws": False})
     assert {without.chosen(0).draws, without.secret(0, 0).draws} == {None}

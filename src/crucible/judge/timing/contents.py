@@ -31,8 +31,8 @@ class Placed:
     """Whose answer is that call's; -1 where the oracle has none yet."""
     draws: int | None = None
     """What generators are seeded with before it: None for nothing, OWN for what modules are constructed under. A
-    process can read it: it is always that of one of those calls that the oracle has answered, so that it tells
-    nobody whether the call is compared."""
+    process can read it: it is always that of one of those calls on these weights that the oracle has answered, so
+    that it tells nobody whether the call is compared."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,18 @@ class Contents:
         """For a call whose answer nobody has, and of which nobody knows yet whether it is compared."""
         if not self.answers:
             return Placed(OWN, weights, self.base, OWN if self.draws else None)
-        return Placed(_chance.getrandbits(BITS), weights, draws=_chance.choice(self.answers).draws)
+        like = _chance.choice(self._answered(weights) or self.answers)
+        return Placed(_chance.getrandbits(BITS), weights, draws=like.draws)
 
     def secret(self, number: int, weights: int) -> Placed:
         """For the compared call of that number; another one each time, for as long as there are."""
-        known = [placed for placed in self.answers if placed.weights == weights]
+        known = self._answered(weights)
         if not known or (self.late and number % self.checks == self.checks - 1):
             return self.chosen(weights)
         return known[number % len(known)]
+
+    def _answered(self, weights: int) -> list[Placed]:
+        return [placed for placed in self.answers if placed.weights == weights]
 
     def known(self, description: dict[str, Any]) -> Contents:
         """With what the oracle says of itself."""

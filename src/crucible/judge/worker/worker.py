@@ -329,7 +329,8 @@ class Worker:
         self._take_weights(request["weights"])
         with self._timing(request) as timed:
             fill = self._fill(request["own"], request.pop("seed"))
-            seed = self.seed if (request["draws"] or 0) < 0 else request["draws"]
+            draws = request["draws"]
+            seed = self.seed if draws is not None and draws < 0 else draws  # below 0: that of construction
             sample = timed.sample(fill, request["replay"], seed)
             if request.get("hurried"):
                 self._take_weights(request["weights"])
