@@ -130,7 +130,8 @@ def subjects(gpu: Gpu, count: int) -> Iterator[Subject]:
 
 
 def products(gpu: Gpu) -> Iterator[Subject]:
-    for rows, depth, columns in ((1024, 4096, 4096), (2048, 1024, 1024)):
+    """Those with lower words in bfloat16, and shorter ones."""
+    for rows, depth, columns in ((1024, 4096, 4096), (2048, 1024, 1024), (960, 960, 960)):
         x, w = Operand("x", "float32", (0, depth, 1)), Operand("w", "float32", (0, depth, 1))
         product = Product("forward", 1, rows, columns, depth, x, w, "y", (rows * columns, columns))
         yield from (multiplied(each, gpu) for each in (product, product.gradient("x", "g"), product.gradient("w", "g")))

@@ -37,7 +37,9 @@ def samples(path: str, factor: float) -> list[Any]:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 0.5])
-@pytest.mark.parametrize("path", ["warps.round_clocks", "streams.round_clocks", "products.turned_clocks"])
+@pytest.mark.parametrize("path", [
+    "warps.round_clocks", "streams.round_clocks", "products.turned_clocks", "products.turned_mixed_clocks",
+])  # fmt: skip
 def test_what_was_planted_is_found(path: str, factor: float) -> None:
     found = costs.fitted(samples(path, factor), RECORD, path)
     assert found.value == pytest.approx(costs.value_of(RECORD, path) * factor)

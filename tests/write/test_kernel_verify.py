@@ -80,6 +80,7 @@ POOLS: dict[str, Callable[[], ir.Kernel]] = {
 
 PRODUCTS: dict[str, Callable[[], ir.Kernel]] = {
     "a product": lambda: build_product(PRODUCT_CASES["rows_are_neighbours"], H200).kernels[0],
+    "a mixed product": lambda: build_product(PRODUCT_CASES["mixed_asks_ahead"], H200).kernels[0],
     "a product of turned columns": lambda: build_product(PRODUCT_CASES["several_in_parts"], H200).kernels[0],
 }
 
@@ -723,6 +724,18 @@ WRONG: dict[str, Change] = {
     "Split: left out": ("a product", ir.Split, left_out, -1, "is read before anything is in it"),
     "Split: of what is no word": (
         "a product", ir.Split, lambda node: replace(node, value=replace(node.into)), 0, "not tf32 of tf32",
+    ),
+    "SplitPairs: left out": ("a mixed product", ir.SplitPairs, left_out, -1, "is read before anything is in it"),
+    "SplitPairs: of what is no word": (
+        "a mixed product", ir.SplitPairs, lambda node: replace(node, values=(replace(node.into), node.values[1])), 0,
+        "halves are made, not",
+    ),
+    "Prefetch: beyond the depth": (
+        "a mixed product", ir.Prefetch, lambda node: replace(node, elements=node.elements * 2), 0,
+        "is read or written at",
+    ),
+    "Mma: of halves nobody rounded": (
+        "a mixed product", ir.Mma, by_tiles_that_nobody_rounded, 0, "is not rounded to tf32",
     ),
     "Mma: by some": ("a product", ir.Mma, by_a_thread, 0, "a product stands under a condition that differs"),
     "Mma: of what nobody rounded": ("a product", ir.Mma, by_tiles_that_nobody_rounded, 0, "is not rounded to tf32"),

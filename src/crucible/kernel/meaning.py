@@ -34,6 +34,8 @@ from crucible.kernel.tensor_cores import (
     matrices,
     multiplied,
     nearest,
+    pairs,
+    pairs_multiplied,
     reinterpreted,
     turned,
     warp_multiplied,
@@ -379,13 +381,19 @@ class _Run(Places):
         self._set(node.into, high if node.part == "high" else value - high, node.declares)
 
     @node.register
+    def _(self, node: ir.SplitPairs) -> None:
+        values = [self.registers[each.of][self.element(each)] for each in node.values]
+        parts = [value if node.part == "high" else value - nearest(value) for value in values]
+        self._set(node.into, pairs(parts[0], parts[1]), node.declares)
+
+    @node.register
     def _(self, node: ir.Mma) -> None:
         sums = self.registers[node.into]
-        made = [
-            multiplied(held := self.registers[rows], columns_of(self.shared[tile], len(held), 2 * len(sums)))
-            for rows, tile in node.terms
-        ]
-        total = np.where(self.holds(node.adds), sums, 0) + sum(made)
+        total = np.where(self.holds(node.adds), sums, 0)
+        for rows, tile in node.terms:
+            held = self.registers[rows]
+            columns = columns_of(self.shared[tile], len(held), 2 * len(sums))
+            total = total + (multiplied(held, columns) if rows.dtype == "tf32" else pairs_multiplied(held, columns))
         self.registers[node.into] = np.where(self.active, total, sums)
 
     @node.register

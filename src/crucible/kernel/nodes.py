@@ -318,11 +318,24 @@ class Split:
 
 
 @dataclass(frozen=True)
+class SplitPairs:
+    """Of two words, or two packs of as many, in bfloat16: the nearest to each, or to what TF32 leaves of each. Those of
+    the first one are the lower halves."""
+
+    into: Element
+    values: tuple[Element, Element]
+    part: Literal["high", "low"]
+    declares: bool = False
+    settles: bool = False
+    """As of a `Split`."""
+
+
+@dataclass(frozen=True)
 class Mma:
     """Each warpgroup multiplies its 64 rows by the columns of a tile, all terms into the same sums, and waits for them.
 
     A thread holds what `mma.sync` has of rows: [k / 8][4], rows r and r + 8 of its warp, k and k + 4. Of columns there
-    are [k / 4][column][k % 4], of sums [column / 8][2 rows][2 columns]."""
+    are [k / 4][column][k % 4], of sums [column / 8][2 rows][2 columns]. Of halves k counts pairs."""
 
     into: Fragment
     terms: tuple[tuple[Fragment, Shared], ...]
@@ -359,7 +372,7 @@ class Sync:
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
-    | Chain | Value | Choose | Accumulate | Reduce | Split | Mma | Promote
+    | Chain | Value | Choose | Accumulate | Reduce | Split | SplitPairs | Mma | Promote
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect

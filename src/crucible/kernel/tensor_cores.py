@@ -66,6 +66,20 @@ def nearest(value: Array) -> Array:
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
+def pairs(first: Array, second: Array) -> Array:
+    """Words of two bfloat16, the nearest to each, the first in the lower half."""
+    halves = np.stack([_brief(first), _brief(second)], axis=-1)
+    return as_words(np.ascontiguousarray(halves))[..., 0]
+
+
+def _brief(value: Array) -> Array:
+    """The bits of the nearest bfloat16, of two the even one; NaN of NaN."""
+    with np.errstate(invalid="ignore"):
+        bits = value.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(value), 0x7FFF, rounded).astype(np.uint16)
+
+
 def cut(value: Array) -> Array:
     """To the TF32 that tensor cores make of a float32."""
     with np.errstate(invalid="ignore"):
@@ -131,6 +145,13 @@ def halves_multiplied(rows: Array, columns: Array, math: str) -> Array:
     apart = halves(rows, math).reshape(2, 2, -1, WARPS, ROWS, LANES, 2)  # half of k, of rows, group, warp, row, k, one
     left = apart.transpose(2, 3, 1, 4, 0, 5, 6).reshape(-1, 2 * WARPS * ROWS, 4 * LANES)
     return _of_threads(left @ columns.T, len(columns))[:, None]
+
+
+def pairs_multiplied(rows: Array, columns: Array) -> Array:
+    """Sums of all threads, from what they hold of rows [k / 16][4][blocks, threads], in words of two bfloat16, and
+    columns [column][k]."""
+    each = zip(rows, np.split(columns, len(rows), axis=1), strict=True)
+    return np.asarray(sum(halves_multiplied(held, some, "bf16") for held, some in each))
 
 
 def spread(made: Array, groups: int) -> Array:

@@ -324,6 +324,10 @@ class _Verifier(Reader):
         warpgroups.split(self, node)
 
     @node.register
+    def _(self, node: ir.SplitPairs) -> None:
+        warpgroups.split_pairs(self, node)
+
+    @node.register
     def _(self, node: ir.Mma) -> None:
         warpgroups.mma(self, node)
 

@@ -20,6 +20,8 @@ MOST_STAGES_BYTES = 227 * 1024
 """Of shared memory that a block may ask for."""
 CORE_BYTES, MOST_COLUMNS = 16, 256
 """Of a matrix as tensor cores read it."""
+MULTIPLIED = (("tf32", "tf32"), ("halves", "bfloat16"))
+"""Rows in registers by columns in shared memory."""
 MOST_UNITS = 1 << 14
 """What a descriptor has bits for, in sixteens of bytes."""
 
@@ -132,7 +134,7 @@ def held(body: ir.Body) -> int:
 def declared(node: ir.Node) -> list[ir.Fragment]:
     if isinstance(node, ir.Declare) and isinstance(node.what, tuple):
         return list(node.what)
-    return [node.into.of] if isinstance(node, ir.Load | ir.Convert | ir.Split) and node.declares else []
+    return [node.into.of] if isinstance(node, ir.Load | ir.Convert | ir.Split | ir.SplitPairs) and node.declares else []
 
 
 def words(fragment: ir.Fragment) -> int:
@@ -228,6 +230,15 @@ def split(reader: Reader, node: ir.Split) -> None:
         reader.say(f"{node.into.of.name}: of words as many tf32 are made, not {types[1]} of {types[0]}")
 
 
+def split_pairs(reader: Reader, node: ir.SplitPairs) -> None:
+    for value in node.values:
+        reader.element(value, is_read=True)
+    reader.put(node.into, node.declares)
+    given, into = {(each.of.dtype, each.vector) for each in node.values}, node.into
+    if given != {("word", into.vector)} or into.of.dtype != "halves":
+        reader.say(f"{into.of.name}: of two times as many words halves are made, not {into.of.dtype} of {given}")
+
+
 def mma(reader: Reader, node: ir.Mma) -> None:
     reader.role_together("a product")
     columns = 2 * node.into.elements
@@ -251,9 +262,10 @@ def _described(reader: Reader, rows: ir.Fragment, tile: ir.Shared, columns: int)
     """The tile as a descriptor tells of it."""
     steps, *rest = rows.sizes
     chunks, pitch, *word = tile.sizes
-    if rows.dtype != "tf32" or tile.dtype != "tf32":
+    if (rows.dtype, tile.dtype) not in MULTIPLIED:
         reader.say(f"{rows.name} by {tile.name}: tensor cores cut off what is not rounded to tf32")
-    if rest != [4] or word != [CORE_BYTES // 4] or chunks < 2 * steps or pitch < columns or pitch >= MOST_UNITS:
+    core = [CORE_BYTES // ir.ITEM_BYTES[tile.dtype]]
+    if rest != [4] or word != core or chunks < 2 * steps or pitch < columns or pitch >= MOST_UNITS:
         reader.say(f"{rows.name} {rows.sizes} by {tile.name} {tile.sizes} makes no {columns} columns")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -156,9 +157,9 @@ class _Printer(Words):
             return [f"{type_} {self.names.give(what, what.name)} = {address};"]
         if node.start in ("max", "min") and what[0].elements >= MANY:
             return [line for each in what for line in windows.begun(self, each, START[node.start][each.dtype])]
-        found = [self.declared(each) for each in what]
         start = f" = {self._start(what[0], node.start)}" if node.start else ""
-        return [f"{found[0][0]} {', '.join(name for _, name in found)}{start};"]
+        alike = itertools.groupby(map(self.declared, what), lambda each: each[0])
+        return [f"{type_} {', '.join(name for _, name in some)}{start};" for type_, some in alike]
 
     def _begin(self, what: ir.Pointer, type_: str) -> str:
         """Where it points to."""
@@ -360,6 +361,10 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.Split) -> list[str]:
         return warpgroups.split(self, node)
+
+    @lines.register
+    def _(self, node: ir.SplitPairs) -> list[str]:
+        return warpgroups.split_pairs(self, node)
 
     @lines.register
     def _(self, node: ir.Mma) -> list[str]:

@@ -15,6 +15,8 @@ from crucible.target.cuda import block, indented, unrolled
 
 REGISTERS = 64 * 1024
 """Of a multiprocessor."""
+HELD = {"tf32": "tf32", "halves": "bf16"}
+"""PTX's types, by what registers hold of rows."""
 
 
 def launched(kernel: ir.Kernel) -> dict[str, Any]:
@@ -156,24 +158,41 @@ def split(words: Words, node: ir.Split) -> list[str]:
     return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
 
 
+def split_pairs(words: Words, node: ir.SplitPairs) -> list[str]:
+    first, second = map(words.element, node.values)
+    made = f"bf16_{node.part}{'_of_packs' * node.into.is_pack}({first}, {second})"
+    return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
+
+
 def mma(words: Words, node: ir.Mma) -> list[str]:
-    names, columns = words.names, 2 * node.into.elements
-    multiply, wait = functions = sm90.wgmma(columns)
-    words.called |= dict.fromkeys(functions.values())
-    sums, steps = names.of(node.into), node.terms[0][0].sizes[0]
+    """One loop of all terms of a type: those are neighbours."""
+    names = words.names
     tiles = dict.fromkeys(tile for _, tile in node.terms)
     described = {tile: names.give((node, tile), f"{tile.name}_desc") for tile in tiles}
-    lines, s = ["wgmma_fence();"], words.counter("s")
+    lines = ["wgmma_fence();"]
     for tile, name in described.items():
         pitch = words.index(tile.shape[1])
         matrix = f"{words.tiles[tile]} + {names.of(tile)}"
         lines.append(f"const unsigned long long {name} = make_smem_desc({matrix}, {pitch});")
-    products = []
-    for number, (rows, tile) in enumerate(node.terms):
-        adds = "true" if number else f"{s} > 0 || {words.condition(node.adds)}" if node.adds else "true"
+    for number, (_, terms) in enumerate(itertools.groupby(node.terms, lambda term: term[0].dtype)):
+        lines += _terms(words, node, list(terms), described, is_first=not number)
+    return [*lines, "wgmma_commit();", f"wgmma_wait({names.of(node.into)});"]
+
+
+def _terms(
+    words: Words, node: ir.Mma, terms: list[tuple[ir.Fragment, ir.Shared]], described: dict[ir.Shared, str], *,
+    is_first: bool,
+) -> list[str]:  # fmt: skip
+    names, s, products = words.names, words.counter("s"), list[str]()
+    functions = sm90.wgmma(2 * node.into.elements, HELD[terms[0][0].dtype])
+    words.called |= dict.fromkeys(functions.values())
+    for number, (rows, tile) in enumerate(terms):
+        adds = "true"
+        if is_first and not number and node.adds:
+            adds = f"{s} > 0 || {words.condition(node.adds)}"
         moved = f"{described[tile]} + {s} * {2 * tile.sizes[1]}"
-        products.append(f"{multiply}({sums}, {names.of(rows)}[{s}], {moved}, {adds});")
-    return [*lines, *unrolled(s, str(steps), products), "wgmma_commit();", f"{wait}({sums});"]
+        products.append(f"{next(iter(functions))}({names.of(node.into)}, {names.of(rows)}[{s}], {moved}, {adds});")
+    return unrolled(s, str(terms[0][0].sizes[0]), products)
 
 
 def promote(words: Words, node: ir.Promote) -> list[str]:

@@ -411,10 +411,17 @@ def program(m: Machine, moved: int, issued: int) -> float:
 # products of matrices
 
 
-def product_rounds(m: Machine, rounds: int, steps: int, *, turned: bool, added: int) -> float:
-    """Of rounds of tiles, each of so many steps; bytes that parts of the depth are added up from and to."""
-    step = m.products.turned_clocks if turned else m.products.step_clocks
-    return rounds * (steps * step + m.products.round_clocks) + added / m.sm.all_bytes
+def product_step(m: Machine, *, turned: bool, mixed: bool) -> float:
+    """Of 32 of the depth of a tile."""
+    products = m.products
+    if mixed:
+        return products.turned_mixed_clocks if turned else products.mixed_clocks
+    return products.turned_clocks if turned else products.step_clocks
+
+
+def product_rounds(m: Machine, rounds: int, steps: float, *, added: int) -> float:
+    """Of rounds of tiles, each of all its steps; bytes that parts of the depth are added up from and to."""
+    return rounds * (steps + m.products.round_clocks) + added / m.sm.all_bytes
 
 
 def library_convolution(m: Machine, flops: int, dims: int, *, phased: bool) -> float:

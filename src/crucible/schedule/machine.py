@@ -289,13 +289,18 @@ class Wgrad:
 
 @dataclass(frozen=True)
 class Products:
-    """Float32 products of matrices, by three of TF32 and by cuBLAS."""
+    """Float32 products of matrices, by three of tensor cores and by cuBLAS."""
 
     step_clocks: float = 1900
     """clocks: of a tile of 128 x 128 for 32 of the depth (1024 x 8192 x 8192: four rounds of 256, 1.20 ms at 1.6 GHz;
     tensor cores are busy for 1536). From: products_h200.json."""
     turned_clocks: float = 2150
     """clocks: the same where the right operand is turned as it is staged (1.35 ms). From: products_h200.json."""
+    mixed_clocks: float = 1660
+    """clocks: the same where products with a lower word are of bfloat16 (0.872 of the time in one call, where tensor
+    cores are busy for two thirds of it). From: products_h100.json."""
+    turned_mixed_clocks: float = 1710
+    """clocks: the same of that (0.795 of the time). From: products_h100.json."""
     round_clocks: float = 3000
     """clocks: until the first step's words are there, and from the last sums to memory. From: not measured."""
     library_flops: float = 28_000

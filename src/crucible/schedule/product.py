@@ -15,7 +15,15 @@ PROMOTED = 2
 """Steps after which sums move from tensor cores, which cut bits off as they add, to float32: relative errors on 1024 x
 8192 x 8192 are 3.8e-7 after 1 step, 5.1e-7 after 2, 9.2e-7 after 4, 3.6e-6 after 16, 5.7e-5 if never; cuBLAS's float32
 has 1.6e-6. The times are the same within 6 % (H200, a prototype of this kernel)."""
+AHEAD = 4
+"""Steps for which lines of the right operand are asked for ahead, to the L2 cache: 1.127 -> 1.037 ms (1024 x 8192 x
+8192, H100; 8 steps 1.035; of both operands 1.120), and 1.146 -> 1.088 where it is turned."""
 STAGES = 3
+MIXED_DEPTH = 1024
+"""From which on products with a lower word, 2^-11 of the others, are of bfloat16, twice as fast: by arithmetic in
+float64 the result is then off by 6.0e-7 (relative L2), for 7e-8 of three products of TF32. Measured, with the sums: 7.2
+to 7.4e-7, for 4.7 to 5.1e-7; cuBLAS's float32 5.7e-7 with a depth of 1024 and 1.6e-6 with 8192 (H100). Sums of fewer
+numbers are more exact in float32 than that."""
 LEAST_STEPS = 8
 """Of a part of the depth."""
 
@@ -29,6 +37,17 @@ class ProductDivision:
     sms: int
     machine: Machine = field(default=H200, compare=False, repr=False)
     """By whose costs it is estimated."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether products with a lower word are of bfloat16."""
+        return self.product.depth >= MIXED_DEPTH
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether it asks for lines of the right operand, which are whole ones, before it loads them."""
+        product = self.product
+        return self.is_mixed and not (product.columns % TILE or product.depth % STEP)
 
     @property
     def row_tiles(self) -> int:
@@ -62,8 +81,8 @@ class ProductDivision:
         rounds = -(-self.items // self.sms)
         product = self.product
         added = 4 * product.batch * product.rows * product.columns * (self.parts + 1) if self.parts > 1 else 0
-        turned = product.right.strides[2] != 1
-        return cost.product_rounds(self.machine, rounds, -(-self.steps // self.parts), turned=turned, added=added)
+        step = cost.product_step(self.machine, turned=product.right.strides[2] != 1, mixed=self.is_mixed)
+        return cost.product_rounds(self.machine, rounds, -(-self.steps // self.parts) * step, added=added)
 
 
 def divided(product: Product, gpu: Gpu) -> ProductDivision:

@@ -78,6 +78,33 @@ __device__ __forceinline__ Pack<unsigned, count> tf32_{word}_of_pack(const Pack<
     for (int i = 0; i < count; ++i) found.at[i] = tf32_{word}(words.at[i]);
     return found;
 }}"""
+BF16_PAIR = """\
+__device__ __forceinline__ unsigned bf16_pair(float first, float second) {  // the nearest to each, the first below
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}"""
+BF16_HIGH = """\
+__device__ __forceinline__ unsigned bf16_high(unsigned first, unsigned second) {
+    return bf16_pair(__uint_as_float(first), __uint_as_float(second));
+}"""
+TF32_REST = """\
+__device__ __forceinline__ float tf32_rest(unsigned word) {  // what TF32 leaves of it
+    return __uint_as_float(word) - __uint_as_float(tf32_high(word));
+}"""
+BF16_LOW = """\
+__device__ __forceinline__ unsigned bf16_low(unsigned first, unsigned second) {
+    return bf16_pair(tf32_rest(first), tf32_rest(second));
+}"""
+BF16_OF_PACKS = """\
+template <int count>
+__device__ __forceinline__ Pack<unsigned, count> bf16_{word}_of_packs(const Pack<unsigned, count>& first,
+                                                                      const Pack<unsigned, count>& second) {{
+    Pack<unsigned, count> found;
+#pragma unroll
+    for (int i = 0; i < count; ++i) found.at[i] = bf16_{word}(first.at[i], second.at[i]);
+    return found;
+}}"""
 SETTLED = """\
 __device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
     asm volatile("" : "+r"(word));
@@ -131,6 +158,12 @@ HELPERS = {
     "tf32_low": TF32_LOW,
     "tf32_high_of_pack": TF32_OF_PACKS.format(word="high"),
     "tf32_low_of_pack": TF32_OF_PACKS.format(word="low"),
+    "tf32_rest": TF32_REST,
+    "bf16_pair": BF16_PAIR,
+    "bf16_high": BF16_HIGH,
+    "bf16_low": BF16_LOW,
+    "bf16_high_of_packs": BF16_OF_PACKS.format(word="high"),
+    "bf16_low_of_packs": BF16_OF_PACKS.format(word="low"),
     "settled": SETTLED,
     "make_smem_desc": MAKE_SMEM_DESC,
     "make_smem_desc_apart": MAKE_SMEM_DESC_APART,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import Compare, Index, Number
+from crucible.kernel.index import ONE, ZERO, Compare, Index, Number
 from crucible.kinds.product.frame import Frame, Item
 from crucible.schedule.product import PROMOTED, STEP, TILE
 
 PRODUCTS, WORDS = Number(STEP // 8), Number(4)
 """Of the depth of a step; what a thread has of the rows of one."""
+PAIRS = Number(STEP // 16)
+"""Products of halves of the depth of a step."""
 SUMS = Number(TILE // 2)
 """Of a thread."""
+
+Terms: TypeAlias = tuple[tuple[ir.Fragment, ir.Shared], ...]
 
 
 class Consuming:
@@ -31,14 +37,13 @@ class Consuming:
                 last = (Compare("==", step, item.stop - 1),)
                 moved = ir.Promote(self.totals, self.sums, step - item.start, PROMOTED, last)
                 with k.drain(frame.ring):
-                    high, low = self._rows()
-                    terms = ((low, frame.b_high), (high, frame.b_low), (high, frame.b_high))  # the smallest first
+                    terms = self._mixed() if frame.division.is_mixed else self._alike()  # the smallest first
                     k.add(ir.Mma(self.sums, terms, moved.adds))
                 k.add(moved)
             self._results(item)
 
-    def _rows(self) -> tuple[ir.Fragment, ir.Fragment]:
-        """Of the left operand, as mma.sync has them: rows r and r + 8, k and k + 4."""
+    def _alike(self) -> Terms:
+        """All of TF32: rows of the left operand as mma.sync has them, r and r + 8, k and k + 4."""
         k, frame = self.k, self.frame
         high, low = (ir.Fragment(name, "tf32", (PRODUCTS, WORDS)) for name in ("a_high", "a_low"))
         word = ir.Fragment("word", "word", (WORDS,))
@@ -50,7 +55,26 @@ class Consuming:
             with k.unrolled("i", WORDS) as i:
                 k.add(ir.Split(ir.Element(high, (s, i)), ir.Element(word, (i,)), "high", settles=True))
                 k.add(ir.Split(ir.Element(low, (s, i)), ir.Element(word, (i,)), "low", settles=True))
-        return high, low
+        return (low, frame.b_high), (high, frame.b_low), (high, frame.b_high)
+
+    def _mixed(self) -> Terms:
+        """Those of lower words in bfloat16: a word of the depth is beside that half a step on, as in memory."""
+        k, frame = self.k, self.frame
+        high = ir.Fragment("a_high", "tf32", (PRODUCTS, WORDS))
+        near, rest = (ir.Fragment(name, "halves", (PAIRS, WORDS)) for name in ("a_near", "a_rest"))
+        words = ir.Fragment("words", "word", (Number(2), WORDS))
+        k.add(ir.Declare((high, near, rest)))
+        with k.unrolled("s", PAIRS) as s:
+            k.add(ir.Declare((words,)))
+            with k.unrolled("h", Number(2)) as h, k.unrolled("i", WORDS) as i:
+                word, at = ir.Element(words, (h, i)), s + h * PAIRS
+                k.add(ir.Load(word, ir.InShared(frame.a, self._word(at, i))))
+                k.add(ir.Split(ir.Element(high, (at, i)), word, "high", settles=True))
+            with k.unrolled("i", WORDS) as i:
+                both = (ir.Element(words, (ZERO, i)), ir.Element(words, (ONE, i)))
+                k.add(ir.SplitPairs(ir.Element(near, (s, i)), both, "high", settles=True))
+                k.add(ir.SplitPairs(ir.Element(rest, (s, i)), both, "low", settles=True))
+        return (rest, frame.b_near), (near, frame.b_rest), (high, frame.b_high)
 
     def _word(self, s: Index, i: Index) -> tuple[Index, Index]:
         """Where the i-th is of a thread for the s-th product."""

@@ -23,6 +23,8 @@ CHUNKS = STEP // VECTOR
 """Along the depth of a step."""
 CHUNK_PITCH = TILE + 1
 """Columns from a chunk to the next: one more than there are, so that eight chunks go to all banks."""
+PAIRS = (CHUNKS // 2, CHUNK_PITCH, 2 * VECTOR)
+"""The right operand in bfloat16: in a chunk a word of the depth beside that half a step on."""
 ROW_PITCH, LINE_PITCH = STEP + 4, TILE + 8
 """Words from a row of the left operand to the next, where its depth are neighbours; from a line of 128 rows to the
 next, where rows are: fragments are read without bank conflicts."""
@@ -100,7 +102,10 @@ class Frame:
         self.a = _tile("a", "word", left, "the left operand as it is")
         self.b_high = _tile("b_high", "tf32", right, "the right one's higher words")
         self.b_low = _tile("b_low", "tf32", right, "its lower ones")
-        self.ring = ir.Pipeline("ring", (self.a, self.b_high, self.b_low), STAGES, PRODUCERS, CONSUMERS)
+        self.b_near = _tile("b_near", "bfloat16", PAIRS, "the same in bfloat16")
+        self.b_rest = _tile("b_rest", "bfloat16", PAIRS, "what TF32 leaves of it")
+        lower = (self.b_near, self.b_rest) if division.is_mixed else (self.b_low,)
+        self.ring = ir.Pipeline("ring", (self.a, self.b_high, *lower), STAGES, PRODUCERS, CONSUMERS)
 
     @property
     def product(self) -> Product:

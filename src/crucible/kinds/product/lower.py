@@ -1,4 +1,4 @@
-"""A product of matrices for warpgroups: float32 by three products of TF32, sums promoted to float32."""
+"""A product of matrices for warpgroups: float32 by three products, sums promoted to float32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from crucible.kinds.steps import Steps
 from crucible.print.written import Lowered
 from crucible.schedule.product import PROMOTED, STAGES, STEP, TILE, ProductDivision, divided
 
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 176, 80
+REGISTERS, MIXED_REGISTERS = (176, 80), (168, 88)
+"""Of consumers and of producers, which with bfloat16 hold pairs too (with 80 they spilled 8 to 12 bytes)."""
 
 
 def build_product(product: Product, gpu: Gpu) -> Built:
@@ -56,9 +57,10 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     lane = k.let("lane", Place("thread", THREADS) % 32, "int")
     warp = k.let("warp", Place("thread", THREADS) // 32, "int")
     k.add(ir.Declare(frame.ring))
-    with k.role("consumers", CONSUMERS, CONSUMER_REGISTERS, roles):
+    multiplying, bringing = MIXED_REGISTERS if frame.division.is_mixed else REGISTERS
+    with k.role("consumers", CONSUMERS, multiplying, roles):
         Consuming(frame, k, lane, warp).consume()
-    with k.role("producers", PRODUCERS, PRODUCER_REGISTERS, roles):
+    with k.role("producers", PRODUCERS, bringing, roles):
         Producing(frame, k).produce()
     k.add(ir.Roles(tuple(roles), warp))
     tensors = (frame.left.tensor, frame.right.tensor, frame.result)
@@ -72,9 +74,10 @@ def _notes(frame: Frame) -> tuple[str, ...]:
     product, division = frame.product, frame.division
     batch = f"{product.batch} products of " if product.batch > 1 else ""
     parts = f", the depth in {division.parts} parts that are added up in order" if division.parts > 1 else ""
+    three = "one of TF32 and two of bfloat16 for lower words" if division.is_mixed else "three of TF32"
     return (
         f"{batch}{product.rows} x {product.depth} by {product.depth} x {product.columns}, each product of float32"
-        f" as three of TF32, sums promoted to float32 every {PROMOTED * STEP} of the depth; warpgroup"
+        f" as {three}, sums promoted to float32 every {PROMOTED * STEP} of the depth; warpgroup"
         " instructions, on compute capability 9.0 alone.",
         f"A block makes {TILE} x {TILE} at a time{parts}: {CONSUMERS // 128} warpgroups multiply 64 rows each, from"
         f" registers, by columns that {PRODUCERS // 128} others have split and stored, {STEP} of the depth at a time in"
