@@ -99,6 +99,7 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a walk that is brought things": lambda: walking(WALKS["brought_in_pieces"]),
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
     "streams": lambda: streaming(STREAMS["streamed_of_three"]),
+    "streams in float32": lambda: streaming(STREAMS["streamed_of_planes_grad_kept"]),
     "streams that ask ahead": lambda: streaming(STREAMS["streamed_runs_grad"]),
     "streams that add up": lambda: streaming(STREAMS["streamed_summed"]),
     "a gradient by warpgroups": lambda: grouped(GROUPED["two_dims_weight"])[0],
@@ -456,6 +457,15 @@ def added_to_nothing(node: ir.Collect) -> ir.Node:
 
 def of_a_half(node: ir.Collect) -> ir.Node:
     return replace(node, into=replace(node.into, at=()))
+
+
+def of_twice_as_many(node: ir.Collect) -> ir.Node:
+    return replace(node, value=replace(node.value, shape=(Number(2 * node.value.elements),)))
+
+
+def of_words_behind(node: ir.Product) -> ir.Node:
+    matrix, moved = node.columns
+    return replace(node, columns=(matrix, 2 * moved))
 
 
 def brought_twice(node: ir.Slide) -> ir.Node:
@@ -1002,6 +1012,15 @@ WRONG: dict[str, Change] = {
     ),
     "Collect: to nothing": ("scattered taps in float32", ir.Collect, added_to_nothing, 0, "before anything is in it"),
     "Collect: to all sums": ("scattered taps in float32", ir.Collect, of_a_half, 0, "is collected in sums"),
+    "Collect: more than there are sums": (
+        "streams in float32", ir.Collect, of_twice_as_many, 0, "fresh (32,) is collected in sums (1, 16)",
+    ),
+    "Collect: of a stage that is on its way": (
+        "streams in float32", ir.Products, waited_for_later, 0, "fresh is touched while products are on",
+    ),
+    "Product: of lower words behind the stage": (
+        "streams in float32", ir.Product, of_words_behind, 0, "weights is multiplied from unit",
+    ),
     "AsyncCopy: of what is not there": (
         "a weight's gradient", ir.AsyncCopy, of_the_next, 0, "is read or written at 100",
     ),

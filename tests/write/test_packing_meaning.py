@@ -27,6 +27,7 @@ from crucible.kernel.meaning import OutOfBounds, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
 from crucible.kinds.convolution.packing import pack
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.schedule.convolution.warpgroup.walks import Walks
 from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
 from support import some
@@ -87,7 +88,7 @@ def places(kernel: ir.Kernel, dtype: str) -> Counter[float]:
     return Counter(each for each in elements(words, dtype).tolist() if each)
 
 
-@pytest.mark.parametrize("name", some(list(PACKED), 4))
+@pytest.mark.parametrize("name", some(list(PACKED), 5, lambda name: name == "streams: streamed_of_planes_grad_kept"))
 def test_every_element_has_one_place(name: str) -> None:
     """Or as many as there are rows of its channel, where an instruction has more rows than there are channels."""
     case = PACKED[name]
@@ -103,13 +104,16 @@ def test_every_element_has_one_place(name: str) -> None:
     assert places(kernel, case.dtype) == Counter({each: n * copies for each, n in expected.items()})
 
 
-def test_float32_kept_exact_is_the_sum_of_its_words() -> None:
-    case = PACKED["exact: rows"]
+@pytest.mark.parametrize("name", ["exact: rows", "streams: streamed_tiles_kept"])
+def test_float32_kept_exact_is_the_sum_of_its_words(name: str) -> None:
+    """Walks have all lower words behind all higher ones, streams those of each stage."""
+    case = PACKED[name]
     kernel = packing(case)
+    stages = case.divided.steps if type(case.divided) is Streams else 1
     weight, packed = kernel.tensors
     draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
     found = elements(run(kernel, {weight.name: draw})[packed.name], "float32").reshape(
-        case.divided.channel_tiles, 2, -1
+        case.divided.channel_tiles * stages, 2, -1
     )
     whole = found.sum(1)
     assert np.allclose(np.sort(whole[whole != 0]), np.sort(draw), rtol=2**-21)
@@ -149,6 +153,7 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node]]] = {
     "Load: where there is none": ("warps: wide_kernel", ir.Load, lambda node: replace(node, guard=node.guard[:1])),
     "Bits: the same half twice": ("warps: halves", ir.Bits, lambda node: replace(node, values=2 * node.values[:1])),
     "Convert: the other word": ("exact: rows", ir.Convert, by_its_words_turned),
+    "Convert: the other word of a stage": ("streams: streamed_tiles_kept", ir.Convert, by_its_words_turned),
 }
 
 

@@ -42,7 +42,8 @@ NEAR = 1e-6
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
-OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_summed", "streamed_runs_grad")
+KEPT, KEPT_ONCE = "streamed_tiles_kept", "streamed_of_planes_grad_kept"
+OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_summed", "streamed_runs_grad", KEPT, KEPT_ONCE)
 """Those that tests below change are tried as they are, too."""
 
 
@@ -62,7 +63,7 @@ def test_kernels_mean_convolutions(name: str) -> None:
 # any shape, any legal division
 
 
-def drawn(seed: int) -> Case:
+def drawn(seed: int, *, exact: bool = False) -> Case:
     """The same on every run."""
     draw = random.Random(seed)
     while True:
@@ -70,15 +71,19 @@ def drawn(seed: int) -> Case:
         kernel, stride = tuple(draw.randint(1, 3) for _ in range(rank)), draw.choice((1, 2, 2, 3))
         space = tuple(draw.randint(3, {1: 140, 2: 20, 3: 7}[rank]) for _ in range(rank))
         padding, shape = draw.randint(0, (min(kernel) - 1) // 2), (draw.randint(1, 2), draw.choice((8, 13, 24)), *space)
-        dtype, chain = draw.choice(("float32", "float16")), draw.choice(("none", "shifted", "biased", "summed"))
+        dtype, chain = (
+            draw.choice(("float32",) if exact else ("float32", "float16")),
+            draw.choice(("none", "shifted", "biased", "summed")),
+        )
         name, made = f"drawn_{seed}", draw.choice((5, 16, 40))
+        of = {"stride": stride, "padding": padding}
         if draw.random() < 0.5:
-            layer = transposed(name, shape, made, kernel, stride=stride, padding=padding, dtype=dtype)
+            layer = transposed(name, shape, made, kernel, **of, dtype=dtype, exact=exact)
             case = backward(layer)
         else:
-            case = forward(name, shape, made, kernel, stride=stride, padding=padding, dtype=dtype, chain=chain)
+            case = forward(name, shape, made, kernel, **of, dtype=dtype, chain=chain, exact=exact)
         asked = moved_by(case.fused)
-        if ways := best_streams(case.correlation, UNITS[dtype], WAYS, TWO, asked):
+        if ways := best_streams(case.correlation, UNITS[dtype], WAYS, TWO, asked, exact=exact):
             return replace(case, tiling=given(draw.choice(ways)))
 
 
@@ -92,6 +97,31 @@ def test_any_division_of_any_shape_means_its_convolution(seed: int) -> None:
     kernel = streaming(case)
     assert verify(kernel) == ()
     assert error(case, kernel) < NEAR
+
+
+@pytest.mark.parametrize("seed", range(100, 116 if NIGHTLY else 106))
+def test_any_division_of_any_shape_keeps_float32(seed: int) -> None:
+    case = drawn(seed, exact=True)
+    kernel = streaming(case)
+    assert verify(kernel) == ()
+    assert error(case, kernel) < NEAR
+
+
+@pytest.mark.parametrize("name", [KEPT, KEPT_ONCE])
+def test_what_is_largest_is_added_last_of_a_stage_that_begins_anew(name: str) -> None:
+    """Or tensor cores would cut something off of the whole sum at each addition."""
+    case, kernel = EVERY[name], streaming(EVERY[name])
+    assert isinstance(case.divided, Streams)
+    batches = [each for each in ir.every(kernel.body) if isinstance(each, ir.Products)]
+    assert len(batches) == len(case.divided.parts) * case.divided.tiles
+    for batch in batches:
+        products = [each for each in batch.body if isinstance(each, ir.Product)]
+        part = next(each for each in case.divided.parts if each.blocks * case.divided.channels == 2 * products[0].made)
+        units = case.divided.plane_word_units, case.divided.word_units(part)
+        lower = [(each.rows[1] >= units[0], each.columns[1] >= units[1]) for each in products]  # type: ignore[operator]
+        taps = len(part.taps)
+        assert lower == [(False, True)] * taps + [(True, False)] * taps + [(False, False)] * taps
+        assert [each.adds for each in products] == [None, *[()] * (3 * taps - 1)]
 
 
 # sums over an image's space, beside a result
@@ -272,6 +302,12 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
     "Reduce: of two lanes": (
         "streamed_summed", ir.Reduce, lambda node: replace(node, sizes=(replace(node.sizes[0], value=2),)), 0,
     ),
+    "Product: without one of lower weights": (KEPT, ir.Product, lambda _: ir.Note("left out"), 1),
+    "Product: without one of lower inputs": (KEPT, ir.Product, lambda _: ir.Note("left out"), 9),
+    "Split: higher words alone": (KEPT, ir.Split, lambda node: replace(node, part="high"), 1),
+    "Collect: one tile's left out": (KEPT, ir.Collect, lambda _: ir.Note("left out"), 1),
+    "Collect: of the last stage alone": (KEPT_ONCE, ir.Collect, lambda node: replace(node, adds=None), 0),
+    "Product: on top of another tile's": (KEPT, ir.Product, lambda node: replace(node, adds=()), 27),
 }  # fmt: skip
 
 

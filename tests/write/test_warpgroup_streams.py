@@ -61,6 +61,8 @@ from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.target.sm90 import PREFETCH
 from support import some
 
+RELATIVE = 1e-6
+"""Error in relative L2 that is allowed where float32 is kept."""
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
 
 
@@ -91,6 +93,12 @@ def of_layer(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ..
     return forward(f"streamed_{name}", shape, made, kernel, dtype=dtype, chain=chain, tiling=way, **given)  # type: ignore[arg-type]
 
 
+def kept(case: Case) -> Case:
+    """The same in float32 that is kept exact."""
+    name = f"{case.name}_kept"
+    return replace(case, name=name, exact=True, tiling=lambda tiling: replace(case.tiling(tiling), exact=True))  # type: ignore[call-arg]
+
+
 CASES = [
     of_p38("once", (1, 16, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2),
     of_p38("ragged", (2, 20, 3, 11, 9), 19, once=True, box=(1, 8, 16), walk=2, slots=3),
@@ -111,6 +119,12 @@ CASES = [
              channels=24),
     of_layer("five_taps", (2, 12, 70), 8, (5,)),
     of_layer("summed", (2, 24, 9, 13), 44, (3, 3), "float32", "summed", box=(8, 16), channels=24),
+    kept(of_p38("of_planes", (1, 16, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2)),
+    kept(of_layer("tiles", (2, 12, 20, 13), 44, (3, 3), chain="summed", box=(16, 16), channels=24, slots=2)),
+    kept(of_layer("of_planes_each", (1, 24, 4, 9, 16), 40, (3, 3, 3), chain="biased", once=False, box=(1, 8, 16),
+                  channels=24, slots=2)),
+    kept(of_layer("all_channels", (1, 16, 9, 9), 128, (3, 3), box=(16, 8), channels=128, slots=2)),
+    kept(of_layer("in_a_row", (2, 12, 70), 8, (5,), chain="shifted", slots=2)),
 ]  # fmt: skip
 
 BESIDE = [
@@ -257,7 +271,8 @@ def way_of(number: int) -> Callable[[Tiling], Tiling]:
 
 
 CASES += drawn_cases()
-TRIED = some(CASES, 6, lambda case: case.name == "streamed_summed")
+KEPT = "streamed_tiles_kept"
+TRIED = some(CASES, 7, lambda case: case.name in ("streamed_summed", KEPT))
 BESIDE_HERE = some(BESIDE, 8, lambda case: case.name == "streamed_beside_once")
 CROSSING_HERE = some(CROSSING, 2, lambda case: case.name == "streamed_crossing_parts")
 
@@ -283,8 +298,18 @@ def test_they_do_so_in_any_order_of_threads(built: Built, order: str) -> None:
 
 
 @pytest.mark.usefixtures("no_faults")
-def test_channel_sums_are_those_of_the_output(built: Built) -> None:
-    assert sums_are_right(built, next(case for case in TRIED if case.name == "streamed_summed")) == ""
+@pytest.mark.parametrize("name", ["streamed_summed", KEPT])
+def test_channel_sums_are_those_of_the_output(built: Built, name: str) -> None:
+    assert sums_are_right(built, next(case for case in TRIED if case.name == name)) == ""
+
+
+@pytest.mark.usefixtures("no_faults")
+@pytest.mark.parametrize("case", [case for case in TRIED if case.exact], ids=lambda case: case.name)
+def test_float32_that_is_kept_is_so_to_one_in_a_million(built: Built, case: Case) -> None:
+    """TF32 alone is off by 3e-4."""
+    known = operands(case)
+    right, _ = wanted(case, known)
+    assert float((built(case, known)["out"].double() - right).norm()) <= RELATIVE * float(right.norm())
 
 
 @pytest.mark.usefixtures("no_faults")
@@ -467,8 +492,9 @@ def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> N
     "case",
     [
         forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
-        forward("exact", (2, 8, 9, 9), 64, (3, 3), exact=True),
         transposed("of_phases", (2, 8, 9, 9), 64, (3, 3), stride=2),
+        crossing(forward("kept_crossing", (2, 8, 9, 9), 64, (3, 3), exact=True)),
+        spreading(forward("kept", (2, 8, 9, 9), 64, (3, 3), exact=True), 2, 2),
     ],
     ids=lambda case: case.name,
 )
@@ -476,12 +502,36 @@ def test_what_they_do_not_serve(case: Case) -> None:
     assert stream_division(case.fused, H200) is None
 
 
+def test_windows_are_refused_where_float32_is_kept() -> None:
+    case = spreading(kept(of_p38("windows", (1, 16, 3, 16, 16), 16)), 2, 2, 2, box=(1, 8, 16), tile_rows=8)
+    with pytest.raises(MisuseError, match="streams that keep float32 exact read no gradients of windows"):
+        case.lowered()
+
+
+def test_wide_convolutions_that_keep_float32_go_to_them() -> None:
+    """Level 2's task 1: 64 channels to 128, of which walks do not serve the weights."""
+    case = forward("of_1", (128, 64, 128, 128), 128, (3, 3), exact=True)
+    found, rounded = chosen(case.fused, H200), chosen(replace(case.fused, exact=False), H200)
+    assert isinstance(found, Streams) and found.exact and isinstance(rounded, Streams) and not rounded.exact
+    assert found.shared_bytes <= H200.shared_memory_per_block_bytes
+    assert 2 * rounded.total_clocks < found.total_clocks < 3 * rounded.total_clocks
+    assert all(each.exact for each in best_for_warpgroups(case.fused, 3, H200) if isinstance(each, Streams))
+
+
 @pytest.mark.skipif(not hardware.nvcc(), reason="there is no nvcc here")
-def test_what_tiles_take_fits_in_registers() -> None:
-    """The gradient of level 2's task 25: of 16 tiles, whose sums are 128 registers, 836 bytes spilled."""
-    case = backward(forward("of_25", (128, 16, 256, 256), 64, (3, 3)))
-    found = stream(case.correlation, 4, H200, moved_by(case.fused))
-    assert found is not None and found.tiles * found.held > 64
+@pytest.mark.parametrize(
+    ("case", "sums"),
+    [
+        (backward(forward("of_25", (128, 16, 256, 256), 64, (3, 3))), 64),
+        (forward("of_1", (128, 64, 128, 128), 128, (3, 3), chain="summed", exact=True), 63),
+    ],
+    ids=["gradient", "kept"],
+)
+def test_what_tiles_take_fits_in_registers(case: Case, sums: int) -> None:
+    """The gradient of level 2's task 25: of 16 tiles, whose sums are 128 registers, 836 bytes spilled. Task 1 in
+    float32: of three tiles, 96 of them and 32 of a stage, up to 196."""
+    found = stream(case.correlation, 4, H200, moved_by(case.fused), exact=case.exact)
+    assert found is not None and found.tiles * found.held > sums
     texts: list[str] = []
     build([replace(case, tiling=lambda _: found)], load=lambda **told: texts.append(told["cuda_sources"]))
     nvcc = find("sm_90a", COMMON_NVCC_FLAGS)

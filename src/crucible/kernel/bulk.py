@@ -60,7 +60,7 @@ class Collect:
     """Sums of tensor cores, which were made apart, into others: those in float32 lose nothing as they add."""
 
     into: Element
-    """All sums of a thread, or some of several."""
+    """All sums of a thread, or some of several; the first of them where there are fewer values."""
     value: Fragment
     adds: Condition | None = ()
     """Where they are added to what was there; elsewhere, or nowhere, they take its place."""

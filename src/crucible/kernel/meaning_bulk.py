@@ -65,5 +65,6 @@ def turns(run: Places, node: ir.InTurn) -> Waits:
 
 def collect(run: Places, node: ir.Collect) -> None:
     into, at, value = run.registers[node.into.of], run.element(node.into), run.registers[node.value]
-    made = value if node.adds is None else value + np.where(added(run, node), into[at], 0)
-    into[at] = np.where(run.active, made, into[at])
+    before = into[at][: len(value)]
+    made = value if node.adds is None else value + np.where(added(run, node), before, 0)
+    before[:] = np.where(run.active, made, before)

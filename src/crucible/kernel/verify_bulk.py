@@ -175,7 +175,7 @@ def collect(reader: Reader, node: ir.Collect) -> None:
         reader.at_rest(each, is_read=False)
     if node.value not in reader.filled or (node.adds == () and into.of not in reader.filled):
         reader.say(f"{node.value.name} is collected in {into.of.name} before anything is in it")
-    if sizes != node.value.sizes or into.of.dtype != node.value.dtype:
+    if len(sizes) != 1 or sizes < node.value.sizes or into.of.dtype != node.value.dtype:
         reader.say(f"{node.value.name} {node.value.sizes} is collected in {into.of.name} {into.of.sizes}")
     for index, size in zip(into.at, into.of.sizes, strict=False):
         reader.within(index, size, into.of.name, 1)

@@ -158,7 +158,9 @@ def _of_streams(work: _Packing, streams: Streams) -> str:
     column = let("column", (of_tile - begin) // WORDS % (blocks * channels))
     rest = let("rest", (of_tile - begin) // (blocks * (WORDS * channels)))
     unit, tap = let("unit", rest % STEP_UNITS), let("tap", rest // STEP_UNITS % taps)
-    step = let("step", rest // (STEP_UNITS * taps))
+    words = STEP_UNITS * taps
+    is_lower = let("is_lower", rest // words % 2) if streams.exact else None
+    step = let("step", rest // (words * streams.words))
     offset = let("offset", offsets[first + tap * blocks + column // channels])
     channel = let("channel", word // (streams.packed_units * WORDS) * channels + column % channels)
     input_ = let("input", ((step * STEP_UNITS + unit) * WORDS + word % WORDS) * (streams.unit // WORDS))
@@ -167,7 +169,7 @@ def _of_streams(work: _Packing, streams: Streams) -> str:
         inside, at = work.weight.at(channel, read, offset)
         return (Compare(">=", offset, ZERO), *inside), at
 
-    work.store(input_, weighed)
+    work.store(input_, weighed, is_lower)
     return f"{len(streams.of.products)} taps, tiles of {channels} channels"
 
 

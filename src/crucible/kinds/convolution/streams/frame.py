@@ -60,9 +60,10 @@ class Frame:
             each.name: laid(each, conv.made_shape, self.dims, is_told=is_of_row(each)) for each in self.scene.operands
         }
         self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
-        self.dtype = "tf32" if conv.math == "tf32" else conv.source.dtype
+        self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
         """Of what tensor cores multiply."""
-        self.planes = self._tile("planes", streams.plane_units, "planes of input")
+        note = "planes of input, of higher words and of lower ones" if streams.exact else "planes of input"
+        self.planes = self._tile("planes", streams.plane_units, note)
         weights = streams.slot_units - streams.plane_units
         self.weights = self._tile("weights", weights, "the weights that they are multiplied by")
         self.ring = ir.Pipeline(

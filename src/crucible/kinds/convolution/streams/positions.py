@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -138,7 +139,15 @@ class Positions:
         at = self._at(p)
         is_there = (Compare("<", p, Number(self.staged)),) if guarded or self.count > self.staged else ()
         with k.when(is_there), k.unrolled("u", UNITS) as u:
-            k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (u * self.streams.points + at, ZERO))))
+            place = u * self.streams.points + at
+            if not self.streams.exact:
+                k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (place, ZERO))))
+                return
+            parts: tuple[tuple[Literal["high", "low"], int], ...] = (("high", 0), ("low", 1))
+            for part, word in parts:
+                into = ir.Element(ir.Fragment(part, "tf32", self.words.shape[-1:], True))
+                k.add(ir.Split(into, ir.Element(self.words, (round_, u)), part, declares=True))
+                k.add(ir.Store(into, ir.InShared(planes, (place + word * self.streams.plane_word_units, ZERO))))
 
     def _converted(self, round_: Index, u: Index) -> ir.Element:
         """A unit, as tensor cores take it."""

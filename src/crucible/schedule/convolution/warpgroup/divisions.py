@@ -73,7 +73,8 @@ def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
 
 
 def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
-    return best_streams(conv.correlation, UNITS[conv.source.dtype], count, gpu, moved_by(conv))
+    exact = conv.math == "fp32"
+    return best_streams(conv.correlation, UNITS[conv.source.dtype], count, gpu, moved_by(conv), exact=exact)
 
 
 KINDS = (

@@ -29,6 +29,9 @@ MOST_OF_TILES, OF_A_TILE = 192, 8
 """Registers of a thread for its tiles: each has sums, and beside them a place and descriptors, counted as so many. By
 ptxas of nvcc 13.0 two of 11 divisions of three input gradients within this spilled, 80 and 84 bytes (12 tiles of 8
 rows; the rest 4 or none), and all 18 beyond it, 16 to 836 (level 2's task 25: 16 tiles)."""
+MOST_KEPT, OF_A_TILE_KEPT = 144, 16
+"""The same where float32 is kept exact, with the sums of a stage beside those of tiles: by ptxas of nvcc 13.0 3 of 124
+divisions of six convolutions and gradients within this spill, 8 to 20 bytes, and 23 of 52 beyond it 4 to 220."""
 MOST_CROSSED = 152
 """Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
 16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
@@ -38,10 +41,12 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
-    phases, float32 kept exact, pools, and reductions of rows other than sums beside a result."""
-    if conv.math == "fp32" or not adds_up_beside(conv) or conv.pool or not crosses_alone(conv):
+    phases, pools, reductions of rows other than sums beside a result; windows and reductions over channels where
+    float32 is kept exact."""
+    exact = conv.math == "fp32"
+    if not adds_up_beside(conv) or conv.pool or not crosses_alone(conv) or (exact and (conv.spread or conv.crossings)):
         return None
-    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv))
+    return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv), exact=exact)
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,22 @@ def _serves(of: Correlation, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stream(of: Correlation, unit: int, gpu: Gpu, moved: Moved = Moved()) -> Streams | None:
+def stream(
+    of: Correlation, unit: int, gpu: Gpu, moved: Moved = Moved(), *, exact: bool = False
+) -> Streams | None:  # fmt: skip
     """The division of least estimated time; None where there is none."""
-    return min(_streams(of, unit, gpu, moved), key=lambda each: each.total_clocks, default=None)
+    return min(_streams(of, unit, gpu, moved, exact), key=lambda each: each.total_clocks, default=None)
 
 
-def best_streams(of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved = Moved()) -> list[Streams]:
+def best_streams(
+    of: Correlation, unit: int, count: int, gpu: Gpu, moved: Moved = Moved(), *, exact: bool = False
+) -> list[Streams]:
     """So many of least estimated time, each with other boxes, channels or ways to walk."""
-    found = _streams(of, unit, gpu, moved)
+    found = _streams(of, unit, gpu, moved, exact)
     return least(found, count, lambda each: (each.box, each.channels, each.once, each.fetches))
 
 
-def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Streams]:
+def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) -> Iterator[Streams]:
     if not _serves(of, gpu):
         return
     most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
@@ -100,8 +109,8 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved) -> Iterator[Str
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
-                             walk=length, once=once, tensors=moved.tensors, sums=moved.sums, loads=moved.loads,
-                             chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
+                             walk=length, once=once, exact=exact, tensors=moved.tensors, sums=moved.sums,
+                             loads=moved.loads, chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
                              machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
@@ -116,6 +125,8 @@ def _holds_tiles(wanted: Streams) -> bool:
     crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
     if wanted.crossings and wanted.tiles * (wanted.held + crossed) > MOST_CROSSED:
         return False
+    if wanted.exact:
+        return wanted.tiles * (wanted.held + OF_A_TILE_KEPT) + wanted.fresh <= MOST_KEPT
     return wanted.tiles * (wanted.held + OF_A_TILE) <= MOST_OF_TILES
 
 

@@ -10,6 +10,9 @@ every stride-th position lies in a row, and each tap is a shift of the descripto
 Of three dims the first is walked along. Either every plane of input is staged once, for all planes of outputs that it
 takes part in: these are columns side by side of one product, and sums move on by so many columns from plane to plane.
 Or each plane of outputs is made of its own planes of input, from the L2 cache mostly, for more positions at a time.
+
+Where float32 is kept exact, planes and weights are there twice (`exact`), and each tap is three products. Those of a
+stage and a tile come to be by themselves, and are then added to the tile's sums.
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ class Streams(Tiling):
     """Whether planes of input are staged once for all planes of outputs."""
     slots: int = 2
     """Stages in shared memory."""
+    exact: bool = False
+    """Whether float32 is kept, by three products of TF32."""
     tensors: int = 1
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
@@ -134,6 +139,16 @@ class Streams(Tiling):
     def held(self) -> int:
         """Registers of a thread for sums of a tile."""
         return self.live * self.channels // 2
+
+    @property
+    def fresh(self) -> int:
+        """And for those of a stage, where they are made apart."""
+        return self.held if self.exact else 0
+
+    @property
+    def words(self) -> int:
+        """Of TF32, for each number in shared memory."""
+        return 2 if self.exact else 1
 
     # planes of input
 
@@ -250,11 +265,15 @@ class Streams(Tiling):
 
     def weight_units(self, part: Part) -> int:
         """Of a stage."""
+        return self.words * self.word_units(part)
+
+    def word_units(self, part: Part) -> int:
+        """Of them, of the higher words or the lower ones."""
         return len(part.taps) * STEP_UNITS * part.blocks * self.channels
 
     @property
     def packed_units(self) -> int:
-        """Of a tile of channels: [part][step][tap][unit of input channels][block][channels]."""
+        """Of a tile of channels: [part][step][word][tap][unit of input channels][block][channels]."""
         return self.steps * sum(map(self.weight_units, self.parts))
 
     @property
@@ -265,7 +284,11 @@ class Streams(Tiling):
 
     @property
     def plane_units(self) -> int:
-        """Of a slot; its weights follow."""
+        """Of a slot, higher words and behind them the lower ones; its weights follow."""
+        return self.words * self.plane_word_units
+
+    @property
+    def plane_word_units(self) -> int:
         return STEP_UNITS * self.points
 
     @property
@@ -315,12 +338,13 @@ class Streams(Tiling):
         )  # fmt: skip
 
     def _stage(self, part: Part) -> cost.Stage:
-        """All stages of a plane of input; what is staged goes in and out of shared memory, 32 bytes a position."""
-        staged = self.steps * math.prod(self.staged_plane)
+        """All stages of a plane of input; what is staged comes from L1, 32 bytes a position, and as many of each word
+        go to shared memory."""
+        staged, products = self.steps * math.prod(self.staged_plane), 3 if self.exact else 1
         return cost.Stage(
-            self.steps, self.steps * self.tiles * GROUPS * len(part.taps), part.blocks * self.channels,
-            staged * STEP_UNITS * self.unit, staged / 2, self.steps * 16 * self.weight_units(part),
-            self.steps * self.staged_bytes, self.stage_clocks,
+            self.steps, self.steps * self.tiles * GROUPS * len(part.taps) * products, part.blocks * self.channels,
+            staged * STEP_UNITS * self.unit * self.words, staged * (1 + self.words) / 4,
+            self.steps * 16 * self.weight_units(part), self.steps * self.staged_bytes, self.stage_clocks,
         )  # fmt: skip
 
     @property
