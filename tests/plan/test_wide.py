@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from crucible.algebra.convolution.correlation import convolution
 from crucible.algebra.convolution.fused import Convolution
 from crucible.algebra.pool import Pool
+from crucible.algebra.program import Operand, contiguous
 from crucible.capture import trace
+from crucible.gpus import H200
+from crucible.plan import taken
 from crucible.plan.planner import fuse
 from crucible.plan.steps import Call, Fused, Plan
+from crucible.schedule.convolution.questions import WeightGradient
+from crucible.schedule.convolution.weights import chosen_for_weight, weight_clocks
 
 PLANE = (128, 64, 128, 128)
 SPACE = (16, 64, 32, 32, 32)
@@ -92,20 +99,86 @@ def test_wide_ones_are_ours_where_they_take_less(
     assert convolves(planned(made, shape, behind, torch.float32)) == ours
 
 
-@pytest.mark.parametrize(("dtype", "tf32"), [(torch.float32, False), (torch.bfloat16, True)])
-def test_wide_ones_are_pytorchs_in_other_arithmetic(dtype: torch.dtype, *, tf32: bool) -> None:
-    assert not convolves(planned(nn.Conv2d(64, 128, 3), PLANE, torch.relu, dtype, tf32=tf32))
+@pytest.mark.parametrize(
+    ("made", "shape", "behind", "ours"),
+    [
+        (nn.Conv2d(64, 128, 3), PLANE, torch.relu, True),
+        (nn.Conv2d(64, 128, 3), PLANE, nn.Identity(), True),
+        (nn.Conv2d(64, 128, 3), PLANE, twice, True),
+        (nn.Conv2d(64, 256, 3), PLANE, torch.relu, False),
+        (nn.Conv2d(128, 128, 3, padding=1), (1, 128, 14, 14), torch.relu, False),
+        (nn.Conv2d(64, 128, 7), PLANE, torch.relu, False),
+        (nn.ConvTranspose2d(64, 128, 5, padding=1), (512, 64, 32, 32), torch.relu, False),
+        (nn.ConvTranspose2d(64, 128, 4, stride=2), PLANE, torch.relu, True),
+    ],
+    ids=["chain", "alone", "heavy", "wider", "small", "taps", "turned", "phased plane"],
+)
+def test_wide_ones_that_keep_float32_are_ours_where_they_take_less(
+    made: nn.Module, shape: Sequence[int], behind: Callable[[torch.Tensor], torch.Tensor], ours: bool
+) -> None:
+    assert convolves(planned(made, shape, behind, torch.float32, tf32=False)) == ours
 
 
+@pytest.mark.parametrize("slow", ["forward", "gradients"])
+def test_ours_that_keep_float32_take_less_forward_and_with_gradients(
+    slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either estimate alone decides against them."""
+    if slow == "forward":  # whatever gradients take
+        monkeypatch.setattr(taken.cost, "library_gradient", lambda *_: 1e18)
+    longest = {"forward": "least_clocks", "gradients": "_gradients_clocks"}[slow]
+    monkeypatch.setattr(taken, longest, lambda *_: 1e15)
+    assert not convolves(planned(nn.Conv2d(64, 128, 3), PLANE, torch.relu, torch.float32, tf32=False))
+
+
+class Twice(nn.Module):
+    """Read by a chain and by a norm of its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = nn.Conv2d(64, 128, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = self.made(x)
+        return torch.relu(made), F.softmax(made.flatten(2), 2)
+
+
+def test_what_is_ours_for_keeping_float32_alone_is_convolved_once() -> None:
+    """In TF32 it is PyTorch's, with such readers."""
+    with torch.device("meta"):
+        x = torch.empty(PLANE)
+    found = {tf32: fuse(trace(Twice().to("meta"), [x]), tf32=tf32).steps for tf32 in (True, False)}
+    ours = {
+        tf32: [each for each in steps if isinstance(each, Fused) and isinstance(each.compute, Convolution)]
+        for tf32, steps in found.items()
+    }
+    assert (len(ours[True]), len(ours[False])) == (0, 1)
+
+
+def test_a_weights_gradient_is_estimated_at_three_products_where_float32_is_kept() -> None:
+    of = convolution(PLANE, (128, 64, 3, 3), (1, 1), (0, 0), (1, 1), 1)
+    read, grad = (Operand(name, "float32", contiguous(n)) for name, n in (("x", of.in_shape), ("grad", of.out_shape)))
+    kept = WeightGradient("weight", of, read, grad, exact=True)
+    way = chosen_for_weight(kept, H200)
+    assert way is not None
+    assert weight_clocks(kept, way) > 1.5 * weight_clocks(replace(kept, exact=False), way) == 1.5 * way.total_clocks
+
+
+def test_wide_ones_are_pytorchs_in_half_types() -> None:
+    assert not convolves(planned(nn.Conv2d(64, 128, 3), PLANE, torch.relu, torch.bfloat16))
+
+
+@pytest.mark.parametrize("tf32", [True, False])
 @pytest.mark.parametrize(("channels", "kinds"), [(64, [Convolution]), (128, [Convolution, Pool])])
-def test_a_pool_is_not_in_a_wide_ones_kernel(channels: int, kinds: list[type]) -> None:
+def test_a_pool_is_not_in_a_wide_ones_kernel(channels: int, kinds: list[type], *, tf32: bool) -> None:
     """Kernels with pools are of warps, which take twice the time of streams there."""
-    plan = planned(nn.Conv2d(64, channels, 3), PLANE, lambda x: F.max_pool2d(torch.relu(x), 2), torch.float32)
+    made, pooled = nn.Conv2d(64, channels, 3), lambda x: F.max_pool2d(torch.relu(x), 2)
+    plan = planned(made, PLANE, pooled, torch.float32, tf32=tf32)
     assert [type(each.compute) for each in plan.steps if isinstance(each, Fused)] == kinds
 
 
-def test_where_float32_is_kept_pools_stay_inside() -> None:
-    """Streams, which would be faster without, multiply rounded operands alone."""
+def test_where_float32_is_kept_pools_stay_inside_of_several_phases() -> None:
+    """Streams, which would be faster without, make one phase alone."""
     made, pooled = nn.ConvTranspose3d(64, 128, 3, stride=2), lambda x: F.max_pool3d(x, 2)
     plan = planned(made, SPACE, pooled, torch.float32, tf32=False)
     (step,) = (each for each in plan.steps if isinstance(each, Fused))

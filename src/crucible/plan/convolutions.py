@@ -40,7 +40,17 @@ from crucible.plan.reductions import Names
 from crucible.plan.settle import Settled, is_shared, read
 from crucible.plan.settle import laid as laid_over
 from crucible.plan.steps import Fused, Plan
-from crucible.plan.taken import CONVOLUTIONS, LINEAR, ROUNDING, is_normed, is_ours, is_wide, library_clocks, taken
+from crucible.plan.taken import (
+    CONVOLUTIONS,
+    LINEAR,
+    ROUNDING,
+    Rounding,
+    is_estimated,
+    is_normed,
+    is_ours,
+    library_clocks,
+    taken,
+)
 from crucible.schedule import pays
 from crucible.schedule.convolution.choice import chosen, least_clocks
 from crucible.schedule.convolution.questions import WeightGradient
@@ -53,10 +63,12 @@ from crucible.schedule.machine import machine_of
 def convolved_again(plan: Plan) -> frozenset[str]:
     """Of each convolution that several steps compute the last operation that all of them have behind it."""
     steps = [s for s in plan.steps if isinstance(s, Fused) and isinstance(s.compute, Convolution | ReducingConvolution)]
-    found = set()
+    convs = [s.compute.conv if isinstance(s.compute, ReducingConvolution) else s.compute for s in steps]
+    exact = any(isinstance(conv, Convolution) and conv.exact for conv in convs)
+    rounding, found = Rounding(not exact, ROUNDING.linear), set()
     for operation in plan.graph.operations:
         covers = [step.covers for step in steps if operation.name in step.covers]
-        if len(covers) > 1 and is_ours(operation, plan.graph, ROUNDING, plan.gpu):
+        if len(covers) > 1 and is_ours(operation, plan.graph, rounding, plan.gpu):
             shared = frozenset(covers[0]).intersection(*covers[1:])
             found.add([each.name for each in plan.graph.operations if each.name in shared][-1])
     return frozenset(found)
@@ -68,13 +80,17 @@ def slower_with_chains(plan: Plan) -> frozenset[str]:
     found, machine = set[str](), machine_of(plan.gpu)
     for step in (each for each in plan.steps if isinstance(each, Fused)):
         conv = step.compute
-        if not isinstance(conv, Convolution) or conv.exact or not is_wide(conv.correlation, conv.source.dtype, machine):
+        if not isinstance(conv, Convolution):
             continue
         covered = [plan.graph.producers[name] for name in step.covers if name in plan.graph.producers]
         own = [each for each in covered if each.kind in CONVOLUTIONS]
+        of, dtype = conv.correlation, conv.source.dtype
+        if not own or not all(is_estimated(of, each.kind, dtype, machine, exact=conv.exact) for each in own):
+            continue
         ours, saves = least_clocks(conv, plan.gpu), any(each.expr is not LEAF for each in conv.results)
         saves = saves or any(is_normed(each, plan.graph) for each in own)
-        if ours is not None and not pays.wide_pays(machine, ours, library_clocks(conv, plan.gpu, chained=saves)):
+        library = library_clocks(conv, plan.gpu, chained=saves)
+        if ours is not None and not pays.wide_pays(machine, ours, library, exact=conv.exact):
             found |= {each.name for each in own}
     return frozenset(found)
 

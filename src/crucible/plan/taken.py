@@ -17,8 +17,10 @@ from crucible.plan.vocabulary import POINTWISE
 from crucible.schedule import cost, pays
 from crucible.schedule.convolution.choice import least_clocks
 from crucible.schedule.convolution.halo import UNITS
+from crucible.schedule.convolution.questions import WeightGradient
 from crucible.schedule.convolution.tile_choice import tile
 from crucible.schedule.convolution.weight_division import divide
+from crucible.schedule.convolution.weights import chosen_for_weight, weight_clocks
 from crucible.schedule.machine import Machine, machine_of
 
 LINEAR = "linear"
@@ -93,23 +95,51 @@ def _are_faster(of: Correlation, kind: str, machine: Machine) -> bool:
 
 
 def is_wide(of: Correlation, dtype: str, machine: Machine) -> bool:
-    """Whether it is a convolution in TF32 of more channels than those of which ours are always the faster, and may be.
-    Not a transposed one with strides in two dims: task 93 of level 2 was 1.39 times as fast as torch.compile forward
-    and 1.32 with gradients; PyTorch's is 1.03 and 1.78 (`kernelbench_level2_tf32_h200.json`)."""
+    """Whether it is a convolution of float32 of more channels than those of which ours are always the faster, and may
+    be. Not a transposed one with strides in two dims: task 93 of level 2 was 1.39 times as fast as torch.compile
+    forward and 1.32 with gradients; PyTorch's is 1.03 and 1.78 (`kernelbench_level2_tf32_h200.json`)."""
     channels, taps = max(of.in_channels, of.out_channels), math.prod(axis.kernel for axis in of.axes)
     is_phased = len(of.axes) < MOST_DIMS and math.prod(of.phases) > 1
     return dtype == "float32" and of.groups == 1 and not is_phased and pays.is_wide(machine, channels, taps)
 
 
-def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool) -> bool:
-    """Whether ours takes less than cuDNN's, and what a chain behind that moves where there is one."""
+def is_estimated(of: Correlation, kind: str, dtype: str, machine: Machine, *, exact: bool) -> bool:
+    """Whether estimates of ours and of PyTorch's decide: of wide ones, but of no transposed one where float32 is kept:
+    of those PyTorch makes 8 to 63 TFLOP/s (level 2, H100), and which are ours was measured."""
+    return is_wide(of, dtype, machine) and not (exact and "transpose" in kind)
+
+
+def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool, exact: bool) -> bool:
+    """Whether ours takes less than cuDNN's, and what a chain behind that moves where there is one; where float32 is
+    kept also with both gradients."""
+    conv = _alone(of, exact=exact)
+    library, machine = library_clocks(conv, gpu, chained=chained), machine_of(gpu)
+    ours = least_clocks(conv, gpu)
+    if ours is None or not pays.wide_pays(machine, ours, library, exact=exact):
+        return False
+    if not exact:
+        return True
+    back = _gradients_clocks(of, gpu)
+    both = library + 2 * gpu.sms * cost.library_gradient(machine, _flops(of))
+    return back is not None and pays.wide_pays(machine, ours + back, both, exact=True)
+
+
+def _gradients_clocks(of: Correlation, gpu: Gpu) -> float | None:
+    """Of ours, of input and weight, where float32 is kept; None where there is no division."""
+    source = least_clocks(_alone(input_gradient(of), exact=True), gpu)
+    read, grad = (Operand(name, "float32", contiguous(n)) for name, n in (("x", of.in_shape), ("grad", of.out_shape)))
+    question = WeightGradient("weight", of, read, grad, exact=True)
+    way = chosen_for_weight(question, gpu)
+    return None if source is None or way is None else source + weight_clocks(question, way)
+
+
+def _alone(of: Correlation, *, exact: bool) -> Convolution:
+    """A convolution of float32 without a chain."""
     made = Result("made", "float32", contiguous(of.out_shape), LEAF)
     source = Operand("source", "float32", contiguous(of.in_shape))
     weight = (of.out_channels, of.in_channels, *(axis.kernel for axis in of.axes))
     given = Operand("weight", "float32", contiguous(weight))
-    conv = Convolution("wide", of, source, given, weight, (), (made,))
-    ours = least_clocks(conv, gpu)
-    return ours is not None and pays.wide_pays(machine_of(gpu), ours, library_clocks(conv, gpu, chained=chained))
+    return Convolution("wide", of, source, given, weight, (), (made,), exact)
 
 
 def saves_a_pass(operation: Operation, graph: Graph) -> bool:
@@ -133,12 +163,15 @@ def _is_read_by(operation: Operation, graph: Graph, kinds: Set[str]) -> bool:
 def library_clocks(conv: Convolution, gpu: Gpu, *, chained: bool) -> float:
     """What PyTorch's convolution takes, and a program of the chain behind it where there is one, of all multiprocessors
     together."""
-    of, machine, phases = conv.correlation, machine_of(gpu), math.prod(conv.correlation.phases)
+    of, machine, phased = conv.correlation, machine_of(gpu), math.prod(conv.correlation.phases) > 1
     elements = math.prod(of.out_shape)
-    flops = 2 * elements * of.in_channels * len(of.products) // phases
-    library = gpu.sms * cost.library_convolution(machine, flops, len(of.axes), phased=phases > 1)
+    library = gpu.sms * cost.library_convolution(machine, _flops(of), len(of.axes), phased=phased, exact=conv.exact)
     moved = ITEM_BYTES["float32"] * elements * (1 + len(conv.loaded) + sum(not each.sums for each in conv.results))
     return library + (cost.program(machine, moved, elements * conv.chain_slots) if chained else 0)
+
+
+def _flops(of: Correlation) -> int:
+    return 2 * math.prod(of.out_shape) * of.in_channels * len(of.products) // math.prod(of.phases)
 
 
 def _is_slow_exactly(of: Correlation, kind: str) -> bool:
@@ -187,8 +220,8 @@ def is_ours(operation: Operation, graph: Graph, rounding: Rounding = ROUNDING, g
     readers, machine = graph.readers(operation.output.name), machine_of(gpu)
     rounds = rounding.linear if operation.kind == LINEAR else rounding.convolutions
     exact = operation.output.tensor.dtype == "float32" and not rounds
-    if not exact and operation.kind != LINEAR and is_wide(of, operation.output.tensor.dtype, machine):
-        return _beats_library(of, gpu, chained=saves_a_pass(operation, graph))
+    if is_estimated(of, operation.kind, operation.output.tensor.dtype, machine, exact=exact):
+        return _beats_library(of, gpu, chained=saves_a_pass(operation, graph), exact=exact)
     if not (_are_faster_exactly if exact else _are_faster)(of, operation.kind, machine):
         return False
     if not exact and _weighs_too_much(of, operation.output.tensor.dtype, machine):

@@ -424,10 +424,17 @@ def product_rounds(m: Machine, rounds: int, steps: float, *, added: int) -> floa
     return rounds * (steps + m.products.round_clocks) + added / m.sm.all_bytes
 
 
-def library_convolution(m: Machine, flops: int, dims: int, *, phased: bool) -> float:
-    """Of cuDNN in TF32, all multiprocessors."""
+def library_convolution(m: Machine, flops: int, dims: int, *, phased: bool, exact: bool = False) -> float:
+    """Of cuDNN in TF32, or where float32 is kept, all multiprocessors."""
     library = m.library
+    if exact:
+        return flops / library.exact_flops
     return flops / (library.phased_flops if phased else library.plane_flops if dims < 3 else library.space_flops)
+
+
+def library_gradient(m: Machine, flops: int) -> float:
+    """Of cuDNN where float32 is kept, of the gradient of input or weight, all multiprocessors."""
+    return flops / m.library.exact_gradient_flops
 
 
 def library_product(m: Machine, flops: int) -> float:

@@ -318,6 +318,12 @@ class Library:
     """FLOPs a clock: in three dims (100 and 114 TFLOP/s). From: divisions_tf32_h100.json."""
     phased_flops: float = 34_000
     """FLOPs a clock: of transposed ones with strides there (59 TFLOP/s). From: divisions_tf32_h100.json."""
+    exact_flops: float = 18_000
+    """FLOPs a clock: of those that keep float32, in two dims (32 TFLOP/s, 64 channels to 128 of 3x3), in three dims by
+    likeness. From: kernelbench_level2_h100.json."""
+    exact_gradient_flops: float = 27_000
+    """FLOPs a clock: of their gradients (48 TFLOP/s: tasks 1, 4 and 32 with gradients less forward and the chain's
+    pass). From: kernelbench_level2_h100.json."""
 
 
 @dataclass(frozen=True)
@@ -343,6 +349,9 @@ class Choices:
     wide_times: float = 1.15
     """times: PyTorch's estimate, up to which ours are taken: they take less than theirs by 1.2 to 1.4 times, with a
     tanh by 1.17, with two Mish by 1.05. From: notes.md, "Level 2 whole on H200s"."""
+    exact_wide_times: float = 0.67
+    """times: the same where float32 is kept: of what ours takes of 64 channels estimates are two thirds. From:
+    kernelbench_level2_h100.json."""
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""

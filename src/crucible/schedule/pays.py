@@ -30,17 +30,18 @@ def depthwise_pays_exactly(m: Machine, taps: int) -> bool:
 
 
 def is_wide(m: Machine, channels: int, taps: int) -> bool:
-    """Whether a convolution in TF32 has more channels than those up to which ours are always the faster, no more than
-    were measured, and no more taps: of 64 channels to 128 with 125 taps ours took 4.3 ms for PyTorch's 4.7, the
+    """Whether a convolution of float32 has more channels than those up to which ours are always the faster, no more
+    than were measured, and no more taps: of 64 channels to 128 with 125 taps ours took 4.3 ms for PyTorch's 4.7, the
     weight's gradient as long as PyTorch's, its sums so long that TF32's truncation was seen."""
     return 1 < taps <= m.choices.most_wide_taps and m.choices.most_channels < channels <= m.choices.most_wide
 
 
-def wide_pays(m: Machine, ours: float, library: float) -> bool:
+def wide_pays(m: Machine, ours: float, library: float, *, exact: bool = False) -> bool:
     """Whether ours are worth their estimate beside PyTorch's. With the chain behind it ours takes 0.97 ms where a task
     takes 2.02 (64 channels to 128, 3x3, 128 x 128 x 128), in three dims 1.36 for cuDNN's 2.25 alone; gradients of input
-    and weight 0.4 to 0.8 of its time (H100, `divisions_tf32_h100.json`)."""
-    return ours <= m.choices.wide_times * library
+    and weight 0.4 to 0.8 of its time (H100, `divisions_tf32_h100.json`). Where float32 is kept PyTorch's takes 9.4 ms
+    for the first of these (H100), and ours is estimated at 3.1, not measured."""
+    return ours <= (m.choices.exact_wide_times if exact else m.choices.wide_times) * library
 
 
 def pooling_inside_pays(m: Machine, channels: int) -> bool:

@@ -107,8 +107,12 @@ class Division(Boxes):
     @property
     def total_clocks(self) -> float:
         """Estimate for all multiprocessors together: see `schedule.cost`."""
+        return self.total_clocks_with(products=1)
+
+    def total_clocks_with(self, products: int) -> float:
+        """The same where so many products take the place of one."""
         m, depths = self.machine, math.prod(self.box) / self.depth
-        tensor_cores = cost.warp_products(m, WARPS) * self.tiles_a_warp * self.m_tiles * depths
+        tensor_cores = products * cost.warp_products(m, WARPS) * self.tiles_a_warp * self.m_tiles * depths
         fragments = WARPS * (4 * self.m_tiles + 2 * self.tiles_a_warp) * depths
         passed, issued, waited = map(sum, zip(self._staged(), self._upstream(), strict=True))
         work = cost.Work(tensor_cores, fragments, passed, issued, waited + cost.depth_steps(m, depths), self._traffic())

@@ -25,6 +25,13 @@ def chosen_for_weight(question: WeightGradient, gpu: Gpu) -> WeightWay | None:
     return min(found, key=lambda each: each.total_clocks, default=None)
 
 
+def weight_clocks(question: WeightGradient, way: WeightWay) -> float:
+    """The estimate of a division, of all multiprocessors together. Warps' are chosen as if each product were one."""
+    if isinstance(way, Division):
+        return way.total_clocks_with(products=3 if question.exact and question.source.dtype == "float32" else 1)
+    return way.total_clocks
+
+
 def ways_for_weight(question: WeightGradient, gpu: Gpu, count: int) -> list[WeightWay]:
     """The one that is taken unmeasured, then so many of least estimated time by warps and by warpgroups."""
     first = chosen_for_weight(question, gpu)
