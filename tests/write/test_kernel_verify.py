@@ -744,6 +744,9 @@ WRONG: dict[str, Change] = {
         "a mixed product", ir.Prefetch, lambda node: replace(node, elements=node.elements * 2), 0,
         "is read or written at",
     ),
+    "Prefetch: half a line": (
+        "a mixed product", ir.Prefetch, lambda node: replace(node, elements=Number(16)), 0, "which has 128 bytes",
+    ),
     "Mma: of halves nobody rounded": (
         "a mixed product", ir.Mma, by_tiles_that_nobody_rounded, 0, "is not rounded to tf32",
     ),

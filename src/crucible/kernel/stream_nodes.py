@@ -85,3 +85,6 @@ class Prefetch:
 
     source: Global
     elements: Index
+    by_line: bool = False
+    """Whether it is one line of 128 bytes, which has an instruction of its own: where each of 128 threads asked for one
+    in bulk, a product took 1.60 ms for 1.04 (H100)."""

@@ -9,6 +9,9 @@ from crucible.kernel.index import ZERO, Binary, Compare, Index, Number, Place, R
 from crucible.kernel.reader import Reader
 from crucible.kernel.verify_warpgroups import CORE_BYTES
 
+LINE_BYTES = 128
+"""That memory is read by."""
+
 
 def carries(reader: Reader, node: ir.Fill) -> None:
     """A stage's barrier waits for one such copy."""
@@ -101,5 +104,7 @@ def prefetch(reader: Reader, node: ir.Prefetch) -> None:
     reader.spot(node.source, unit)
     if count.low <= 0 or count.low % unit or count.step % unit:
         reader.say(f"{count.low} of {node.source.tensor.name} are asked for, which are no whole sixteens of bytes")
+    if node.by_line and {count.low, count.high} != {LINE_BYTES // ir.ITEM_BYTES[node.source.dtype]}:
+        reader.say(f"{count.high} of {node.source.tensor.name} are asked for by line, which has {LINE_BYTES} bytes")
     with reader.inside({more: Range(0, count.high - 1)}, holds=(Compare("<", more, node.elements),)):
         reader.spot(replace(node.source, at=node.source.at + more), 1)

@@ -121,5 +121,7 @@ def advance(words: Words, node: ir.Advance) -> list[str]:
 
 
 def prefetch(words: Words, node: ir.Prefetch) -> list[str]:
+    if node.by_line:
+        return [f"prefetch_line({words.address(node.source)});"]
     bytes_ = words.index(node.elements * ir.ITEM_BYTES[node.source.dtype])
     return [f"prefetch({words.address(node.source)}, {bytes_});"]

@@ -51,6 +51,10 @@ PREFETCH = """\
 __device__ __forceinline__ void prefetch(const void* from, int bytes) {  // to the L2 cache, for loads to come
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
 }"""
+PREFETCH_LINE = """\
+__device__ __forceinline__ void prefetch_line(const void* from) {  // to the L2 cache, for loads to come
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(from));
+}"""
 FENCE_PROXY_ASYNC = """\
 __device__ __forceinline__ void fence_proxy_async() {  // what was stored in shared memory is there for tensor cores
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -151,6 +155,7 @@ HELPERS = {
     "mbarrier_expect_tx": MBARRIER_EXPECT_TX,
     "bulk_copy": BULK_COPY,
     "prefetch": PREFETCH,
+    "prefetch_line": PREFETCH_LINE,
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),

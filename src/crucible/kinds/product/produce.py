@@ -53,7 +53,7 @@ class Producing:
             row, depth = item.column + line % (TILE // LINE) * LINE, later * STEP + line // (TILE // LINE)
         place = item.batch * right.batch + row * right.line + depth * right.depth
         with self.k.when((Compare("<", line, Number(TILE * STEP // LINE)), Compare("<", later, item.stop))):
-            self.k.add(ir.Prefetch(ir.Global(right.tensor, place), Number(LINE)))
+            self.k.add(ir.Prefetch(ir.Global(right.tensor, place), Number(LINE), by_line=True))
 
     def _keep(self, held: tuple[ir.Fragment, ...], more: tuple[ir.Fragment, ...]) -> None:
         pairs = list(zip(held, more, strict=True))
