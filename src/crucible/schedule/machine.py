@@ -320,10 +320,10 @@ class Library:
     """FLOPs a clock: of transposed ones with strides there (59 TFLOP/s). From: divisions_tf32_h100.json."""
     exact_flops: float = 18_000
     """FLOPs a clock: of those that keep float32, in two dims (32 TFLOP/s, 64 channels to 128 of 3x3), in three dims by
-    likeness. From: kernelbench_level2_h100.json."""
+    likeness. From: notes.md, "KernelBench level 2, all 100 tasks in two columns"."""
     exact_gradient_flops: float = 27_000
     """FLOPs a clock: of their gradients (48 TFLOP/s: tasks 1, 4 and 32 with gradients less forward and the chain's
-    pass). From: kernelbench_level2_h100.json."""
+    pass: 24.3, 47.5 and 44.5 ms less 9.4, 20.0 and 18.3). From: notes.md, the same."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,8 @@ class Choices:
     older version's that computed products again, and one of 0.59 0.91 times. From: before_and_after_h100.json."""
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
-    PyTorch's measured times and our estimated ones. From: kernelbench_level2_h100.json."""
+    PyTorch's measured times and our estimated ones. From: notes.md, "KernelBench level 2, all 100 tasks in two
+    columns"."""
     most_taps_between: int = 25
     """taps: of a depthwise convolution in two dims between kernels of ours, up to which cuDNN's channels-last ones are
     faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md,
