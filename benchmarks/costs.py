@@ -40,6 +40,7 @@ from crucible.gpus import H200, Gpu, closest_gpu
 from crucible.kinds.convolution import ways
 from crucible.kinds.product.lower import lower_product
 from crucible.plan.planner import fuse
+from crucible.plan.steps import Plan
 from crucible.print.written import Kernel, Lowered
 from crucible.schedule import cost
 from crucible.schedule.convolution.questions import Multiplying, Question, Way
@@ -121,12 +122,19 @@ def modules() -> dict[str, tuple[nn.Module, torch.Tensor]]:
 
 def subjects(gpu: Gpu, count: int) -> Iterator[Subject]:
     """So many divisions of each kind, of every question that the modules ask; products of matrices."""
-    for name, (module, x) in modules().items():
-        plan = fuse(trace(module, [x.requires_grad_()]), gpu=gpu)
+    for name, plan in plans(gpu):
         for question in questions(plan):
             for number, way in enumerate(ways.ways(question, gpu, count)):
                 yield convolved(f"{name} {question.name} {number}", question, way, gpu)
     yield from products(gpu)
+
+
+def plans(gpu: Gpu) -> Iterator[tuple[str, Plan]]:
+    """Of each module in TF32, and of one that keeps float32."""
+    for name, (module, x) in modules().items():
+        yield name, fuse(trace(module, [x.requires_grad_()]), gpu=gpu)
+    module, x = modules()["conv2d_strided"]
+    yield "conv2d_strided exact", fuse(trace(module, [x.requires_grad_()]), tf32=False, gpu=gpu)
 
 
 def products(gpu: Gpu) -> Iterator[Subject]:

@@ -96,6 +96,10 @@ class Warps:
     strided_times: float = 1.2
     """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in eight races,
     0.77 to 1.16 without. From: divisions_tf32_h100.json."""
+    exact_times: float = 1.5
+    """times: what the rest says of tiles that keep float32, whose words are split at each product: 1.36 to 1.76 in nine
+    tasks of level 2, 2.1 and 2.4 in two of four taps a phase. From: notes.md, "KernelBench level 2 at default
+    flags"."""
     beside: float = 1.4
     """times: what a block waits for one by one, where two share a multiprocessor. From: convolutions_h200.json."""
     alone: float = 0.3

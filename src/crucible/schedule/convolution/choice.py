@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
+from crucible.schedule import cost
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.questions import Multiplying, answered
 from crucible.schedule.convolution.tile_choice import tile
@@ -40,7 +41,8 @@ def clocks(question: Multiplying, way: Tiling) -> float:
     if type(way) is not Tiling:
         return float(way.total_clocks)
     conv = question.conv
-    return way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
+    found = way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
+    return found * cost.tiles_times(way.machine, is_exact=conv.math == "fp32")
 
 
 def asked(conv: Convolution) -> Multiplying:
