@@ -89,7 +89,7 @@ CASES = {
     "several": product(12, 20, 40, batch=3, deep=(True, False)),
     "depth_in_parts": product(16, 24, 20 * STEP),
     "several_in_parts": product(8, 12, 16 * STEP, batch=2, deep=(False, True)),
-    "mixed": product(TILE + 4, 36, MIXED_DEPTH + 12),
+    "mixed": product(20, 36, MIXED_DEPTH + 12),
     "mixed_columns_are_neighbours": product(20, TILE + 8, MIXED_DEPTH + STEP, deep=(True, False)),
     "mixed_asks_ahead": product(12, TILE, MIXED_DEPTH, deep=(False, True)),
     "mixed_asks_ahead_for_neighbours": product(12, TILE, MIXED_DEPTH, batch=2, deep=(False, False)),

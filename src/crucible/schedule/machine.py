@@ -327,7 +327,8 @@ class Library:
     likeness. From: notes.md, "KernelBench level 2, all 100 tasks in two columns"."""
     exact_gradient_flops: float = 27_000
     """FLOPs a clock: of their gradients (48 TFLOP/s: tasks 1, 4 and 32 with gradients less forward and the chain's
-    pass: 24.3, 47.5 and 44.5 ms less 9.4, 20.0 and 18.3). From: notes.md, the same."""
+    pass: 24.3, 47.5 and 44.5 ms less 9.4, 20.0 and 18.3). From: notes.md, "KernelBench level 2, all 100 tasks in two
+    columns"."""
 
 
 @dataclass(frozen=True)
@@ -354,8 +355,8 @@ class Choices:
     """times: PyTorch's estimate, up to which ours are taken: they take less than theirs by 1.2 to 1.4 times, with a
     tanh by 1.17, with two Mish by 1.05. From: notes.md, "Level 2 whole on H200s"."""
     exact_wide_times: float = 0.67
-    """times: the same where float32 is kept: of what ours takes of 64 channels estimates are two thirds. From:
-    kernelbench_level2_h100.json."""
+    """times: the same where float32 is kept: estimates of the weight's gradient are half to two thirds of what it
+    takes. From: notes.md, "KernelBench level 2 at default flags"."""
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""
