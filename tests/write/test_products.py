@@ -96,7 +96,11 @@ CASES = {
 }
 
 
-TRIED = some(list(CASES), 3, lambda name: "parts" in name or "mixed" in name or name == "more_steps_than_slots")
+TRIED = some(
+    list(CASES),
+    3,
+    lambda name: "parts" in name or name in ("mixed", "mixed_asks_ahead_for_neighbours", "more_steps_than_slots"),
+)
 
 
 @pytest.fixture(scope="module")
