@@ -99,7 +99,7 @@ def _power(base: Array, exponent: Array) -> Array:
     return np.asarray(np.power(base, exponent + np.zeros_like(base)))
 
 
-def _cast(x: Array, dtype: str) -> Array:
+def cast(x: Array, dtype: str) -> Array:
     """Through float32, as PyTorch rounds from float64."""
     single = x.astype(np.float32)
     if dtype == "float16":
@@ -122,7 +122,7 @@ _PRIMITIVE: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "cast": _cast,
+    "cast": cast,
     "reciprocal": np.reciprocal,
     "sqrt": np.sqrt,
     "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crucible.algebra.evaluate import cast
 from crucible.kernel.places import Pipeline
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -68,16 +69,8 @@ def nearest(value: Array) -> Array:
 
 def pairs(first: Array, second: Array) -> Array:
     """Words of two bfloat16, the nearest to each, the first in the lower half."""
-    halves = np.stack([_brief(first), _brief(second)], axis=-1)
-    return as_words(np.ascontiguousarray(halves))[..., 0]
-
-
-def _brief(value: Array) -> Array:
-    """The bits of the nearest bfloat16, of two the even one; NaN of NaN."""
-    with np.errstate(invalid="ignore"):
-        bits = value.astype(np.float32).view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(value), 0x7FFF, rounded).astype(np.uint16)
+    apart = [bits(cast(each, "bfloat16"), "bfloat16").astype(np.uint16) for each in (first, second)]
+    return as_words(np.stack(apart, axis=-1))[..., 0]
 
 
 def cut(value: Array) -> Array:

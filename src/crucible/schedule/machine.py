@@ -369,8 +369,7 @@ class Choices:
     older version's that computed products again, and one of 0.59 0.91 times. From: before_and_after_h100.json."""
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
-    PyTorch's measured times and our estimated ones. From: notes.md, "KernelBench level 2, all 100 tasks in two
-    columns"."""
+    both as measured. From: notes.md, "KernelBench level 2 at default flags"."""
     most_taps_between: int = 25
     """taps: of a depthwise convolution in two dims between kernels of ours, up to which cuDNN's channels-last ones are
     faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md,

@@ -66,9 +66,9 @@ def product_alone_pays(m: Machine, apart: float, together: float) -> bool:
 def exact_transposed_pays(m: Machine, channels: int) -> bool:
     """Whether they do where float32 is kept of a transposed convolution with strides, or in three dims, in one group:
     PyTorch's makes 8 to 15 TFLOP/s of 64 channels to 128 (level 2 of KernelBench, 93, 91, 36, 61, 77 and 100: 4.5 to
-    48 ms, H100), ours 50 of 64 channels, for which the estimate is two thirds of the time. With 128 ours are estimated,
-    so corrected, at 0.23 to 0.46 of PyTorch's time, and not measured; one dim with strides is taken by likeness. Not
-    without strides in two dims: 64 channels to 128 of 5x5 take PyTorch 3.4 ms, and ours 4.8 by that estimate."""
+    48 ms, H100), and with ours these tasks take 0.21 to 0.49 of their time, 0.29 to 0.50 with gradients; one dim with
+    strides is taken by likeness. Not without strides in two dims: 64 channels to 128 of 5x5 take PyTorch 3.4 ms, and
+    ours 4.8 by an estimate."""
     return channels <= m.choices.most_exact_transposed
 
 

@@ -9,8 +9,8 @@ from crucible.schedule.convolution.warpgroup.walks import Walks
 
 
 def packed(name: str, division: Walks | Streams | Scatter) -> Buffer:
-    """Of a convolution; what lies outside of the weight is 0. Of float32 kept exact a tile, or
-    of streams a stage, has all higher words, and behind them the lower ones.
+    """Of a convolution; what lies outside of the weight is 0. Of float32 kept exact a tile, or of
+    streams a stage, has all higher words, and behind them the lower ones.
 
     Walks: [tile of channels][step][product][unit of input channels][64 channels][4 words]. Streams, each part in one
     copy: [tile of channels][part][step][word][tap][unit of input channels][block][channels][4 words]. Scatter: [tile of
