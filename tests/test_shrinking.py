@@ -121,6 +121,21 @@ def test_a_first_shape_that_is_too_much_work_is_begun_from_a_smaller_one() -> No
     assert (right.found, list(right.trials.values())) == ({"width": 4096}, [REFUSED, RIGHT, RIGHT])
 
 
+def test_every_shape_that_the_judge_may_begin_from_can_be_begun_from() -> None:
+    """Odd shapes may name a few sizes alone (`{'batch_size': 3}`): the others are as at first. A candidate that was
+    wrong at 32 x 32 x 64 x 64, in shape at all others, was not judged for it."""
+    first = {"batch_size": 32, "depth": 32, "height": 64, "width": 64}
+    starts = [*reversed(shapes.cut_down(first)), *reversed(shapes.ragged(first, {}))]
+    few = {"batch_size": 3}
+    assert few in starts
+    search = Search(first, lambda at: REFUSED if at == first else WRONG if at == {**first, **few} else OTHERWISE)
+    search.run(starts, [])
+    assert search.found == {**first, **few}
+    nowhere = Search(first, lambda at: REFUSED if at == first else OTHERWISE)
+    nowhere.run(starts, [])
+    assert nowhere.found == first and len(nowhere.trials) == 1 + len(starts)
+
+
 def test_a_failure_that_does_not_come_again_has_no_smallest_shape() -> None:
     search = Search(FIRST, lambda at: RIGHT)
     search.run([], [POWERS])

@@ -82,8 +82,8 @@ class Search:
         self._look = look
 
     def run(self, starts: Sequence[Sizes], elsewhere: Sequence[Sizes]) -> None:
-        """`starts` are smaller shapes to begin from where the first is too much work; at those `elsewhere` it may be
-        right where nothing smaller is."""
+        """`starts` are smaller shapes, of all sizes or a few, to begin from where the first is too much work; at those
+        `elsewhere` it may be right where nothing smaller is."""
         try:
             if not self._begin(starts):
                 return
@@ -98,8 +98,8 @@ class Search:
             self.stopped = str(enough)
 
     def at(self, sizes: Sizes) -> str:
-        """How it comes out at these sizes. Raises Enough."""
-        ordered = {name: sizes[name] for name in self.first}
+        """How it comes out at these sizes, the others as at first. Raises Enough."""
+        ordered = {name: sizes.get(name, size) for name, size in self.first.items()}
         key = _at(ordered)
         if key not in self.trials:
             self.trials[key] = self._look(ordered)
@@ -118,7 +118,7 @@ class Search:
         if came == WRONG:
             return True
         begin = next((sizes for sizes in starts if self._fails(sizes)), None)
-        self.found = self.first if begin is None else begin
+        self.found = self.first if begin is None else {**self.first, **begin}
         return begin is not None
 
     def _descend(self) -> None:
