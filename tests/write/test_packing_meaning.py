@@ -27,6 +27,7 @@ from crucible.kernel.meaning import OutOfBounds, run
 from crucible.kernel.verify import verify
 from crucible.kinds.convolution.finish import finish_by_warpgroups, finish_by_warps
 from crucible.kinds.convolution.packing import pack
+from crucible.schedule.convolution.warpgroup.scatter import Scatter
 from crucible.schedule.convolution.warpgroup.streams import Streams
 from crucible.schedule.convolution.warpgroup.walks import Walks
 from crucible.schedule.convolution.warpgroup.weight_walks import WeightWalks
@@ -63,11 +64,12 @@ def finishing(case: WeightCase) -> ir.Kernel:
     return finish_by_warps("finish", case.correlation, way, partial, "result", case.dtype)
 
 
-def weights(count: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Numbers that are not 0, no two the same, of which TF32 and half types lose nothing."""
+def weights(count: int, dtype: str, *, mixed: bool = False) -> np.ndarray[Any, Any]:
+    """Numbers that are not 0, no two the same, of which TF32 and half types lose nothing; where they are `mixed`
+    bfloat16 neither."""
     if dtype == "float16":
         return (np.arange(count) + 1).astype(np.uint16).view(np.float16).astype(np.float64)
-    words = (np.arange(count, dtype=np.uint32) + 1) << np.uint32(16 if dtype == "bfloat16" else 13)
+    words = (np.arange(count, dtype=np.uint32) + 1) << np.uint32(16 if dtype == "bfloat16" or mixed else 13)
     return (words + np.uint32(0x800000 if dtype == "float32" else 0)).view(np.float32).astype(np.float64)
 
 
@@ -81,10 +83,16 @@ def elements(words: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     return held.view(np.float32).astype(np.float64)
 
 
-def places(kernel: ir.Kernel, dtype: str) -> Counter[float]:
+def is_mixed(case: Case) -> bool:
+    """Whether second words are pairs: of what loses nothing 0 and the number itself, which as a float32 is that."""
+    divided = case.divided
+    return isinstance(divided, Walks | Streams | Scatter) and divided.word_passes[0].in_halves
+
+
+def places(kernel: ir.Kernel, case: Case) -> Counter[float]:
     """How often each element of the weight is in what is packed."""
-    weight, packed = kernel.tensors
-    words = run(kernel, {weight.name: weights(weight.elements, dtype)})[packed.name]
+    (weight, packed), dtype = kernel.tensors, case.dtype
+    words = run(kernel, {weight.name: weights(weight.elements, dtype, mixed=is_mixed(case))})[packed.name]
     return Counter(each for each in elements(words, dtype).tolist() if each)
 
 
@@ -98,10 +106,10 @@ def test_every_element_has_one_place(name: str) -> None:
     used = {product.weight for product in case.divided.of.products}
     taps = np.prod(case.weight_shape[2:])
     folded = case.divided.of.folds
-    given = weights(weight.elements, case.dtype)
+    given = weights(weight.elements, case.dtype, mixed=is_mixed(case))
     expected = Counter(each for k, each in enumerate(given.tolist()) if folded or k % taps in used)
-    copies = case.divided.copies if type(case.divided) is Walks else 1
-    assert places(kernel, case.dtype) == Counter({each: n * copies for each, n in expected.items()})
+    copies = (case.divided.copies if type(case.divided) is Walks else 1) * (1 + is_mixed(case))
+    assert places(kernel, case) == Counter({each: n * copies for each, n in expected.items()})
 
 
 @pytest.mark.parametrize("name", ["exact: rows", "streams: streamed_tiles_kept"])
@@ -118,6 +126,21 @@ def test_float32_kept_exact_is_the_sum_of_its_words(name: str) -> None:
     whole = found.sum(1)
     assert np.allclose(np.sort(whole[whole != 0]), np.sort(draw), rtol=2**-21)
     assert np.abs(found[:, 1]).max() < 2**-10 * np.abs(draw).max()
+
+
+@pytest.mark.parametrize("name", ["exact: mixed", "streams: streamed_mixed_kept"])
+def test_a_second_word_is_what_tf32_leaves_below_the_number_itself(name: str) -> None:
+    case = PACKED[name]
+    kernel = packing(case)
+    stages = case.divided.steps if type(case.divided) is Streams else 1
+    weight, packed = kernel.tensors
+    draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
+    words = run(kernel, {weight.name: draw})[packed.name].reshape(case.divided.channel_tiles * stages, 2, -1)
+    high = elements(words[:, 0], "float32")
+    rest, near = np.moveaxis(elements(words[:, 1], "bfloat16").reshape(*high.shape, 2), -1, 0)
+    assert np.allclose(np.sort((high + rest)[high != 0]), np.sort(draw), rtol=2**-19)
+    assert np.allclose(near, high + rest, rtol=2**-8)
+    assert np.abs(rest).max() < 2**-10 * np.abs(draw).max()
 
 
 @pytest.mark.parametrize("name", some(list(FINISHED), 3))

@@ -125,6 +125,7 @@ CASES = [
                   channels=24, slots=2)),
     kept(of_layer("all_channels", (1, 16, 9, 9), 128, (3, 3), box=(16, 8), channels=128, slots=2)),
     kept(of_layer("in_a_row", (2, 12, 70), 8, (5,), chain="shifted", slots=2)),
+    kept(of_layer("mixed", (1, 36, 9, 10), 20, (3, 3), box=(8, 16), slots=2)),
 ]  # fmt: skip
 
 BESIDE = [

@@ -387,6 +387,12 @@ class _Run(Places):
         self._set(node.into, pairs(parts[0], parts[1]), node.declares)
 
     @node.register
+    def _(self, node: ir.SplitInHalves) -> None:
+        value = self.registers[node.value.of][self.element(node.value)]
+        parts = value, value - nearest(value)
+        self._set(node.into, pairs(*(parts if node.first == "near" else parts[::-1])), node.declares)
+
+    @node.register
     def _(self, node: ir.Mma) -> None:
         sums = self.registers[node.into]
         total = np.where(self.holds(node.adds), sums, 0)

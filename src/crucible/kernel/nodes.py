@@ -43,16 +43,16 @@ from crucible.kernel.sliding import (
     Vacant,
 )
 from crucible.kernel.stream_nodes import Advance, Ahead, Carry, Level, MoveOn, Prefetch, Walk
-from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, MultiplyTiles, Own, Turn, WarpMma
+from crucible.kernel.warp_nodes import HELD, AsyncCopy, LoadMatrix, LoadTiles, Math, MultiplyTiles, Own, Turn, WarpMma
 from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 
 __all__ = [
     "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy",
     "Deal", "Describe", "Element", "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared",
-    "InTurn", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Matrix", "Meet", "MoveOn", "MultiplyTiles",
-    "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided", "Send", "Share",
-    "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote", "Walk",
-    "WarpMma",
+    "InTurn", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Math", "Matrix", "Meet", "MoveOn",
+    "MultiplyTiles", "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided", "Send",
+    "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote",
+    "Walk", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -331,6 +331,20 @@ class SplitPairs:
 
 
 @dataclass(frozen=True)
+class SplitInHalves:
+    """Of a word, or a pack of them, two bfloat16 in the place of each: the nearest to it, and to what TF32 leaves of
+    it. Two such words, one the other way round, are as a product both of a word by what is left of the other."""
+
+    into: Element
+    value: Element
+    first: Literal["near", "rest"]
+    """Which is the lower half."""
+    declares: bool = False
+    settles: bool = False
+    """As of a `Split`."""
+
+
+@dataclass(frozen=True)
 class Mma:
     """Each warpgroup multiplies its 64 rows by the columns of a tile, all terms into the same sums, and waits for them.
 
@@ -372,7 +386,7 @@ class Sync:
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
-    | Chain | Value | Choose | Accumulate | Reduce | Split | SplitPairs | Mma | Promote
+    | Chain | Value | Choose | Accumulate | Reduce | Split | SplitPairs | SplitInHalves | Mma | Promote
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect

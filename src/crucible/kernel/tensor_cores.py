@@ -88,10 +88,15 @@ def halves(words: Array, dtype: str) -> Array:
     return (apart.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
+def halves_of(rows: Array) -> Array:
+    """The values of rows [row][word], of which each word lies in memory as a TF32 and is two bfloat16."""
+    words = bits(rows, "tf32").view(np.int32).astype(np.float64)
+    return halves(words, "bf16").reshape(len(rows), -1)
+
+
 def as_halves(words: Array) -> Array:
     """The bits of words [..., n] as those of [..., 2 n] halves; what is in none of them is NaN in any half type."""
-    whole = np.nan_to_num(words, nan=0x7FFF7FFF).astype(np.int64).astype(np.uint32)
-    return np.ascontiguousarray(whole).view(np.uint16)
+    return np.ascontiguousarray(bits(words, "halves")).view(np.uint16)
 
 
 def as_words(halves: Array) -> Array:
@@ -100,6 +105,8 @@ def as_words(halves: Array) -> Array:
 
 def bits(value: Array, dtype: str) -> Array:
     """As unsigned words: of 16-bit types in the lower half."""
+    if dtype == "halves":
+        return np.nan_to_num(value, nan=0x7FFF7FFF).astype(np.int64).astype(np.uint32)
     if dtype == "half":
         return np.nan_to_num(value, nan=0x7FFF).astype(np.uint32)
     if dtype == "float16":
@@ -200,6 +207,10 @@ def warp_multiplied(rows: Array, columns: Array, math: str) -> Array:
         return _multiplied_by_warps(halves(rows, math), halves(columns, math))
     if math == "tf32":
         return _multiplied_by_warps(cut(rows)[..., None], cut(columns)[..., None])
+    if math == "mixed":
+        both = [cast(np.stack([x, x - nearest(x)], axis=-1), "bfloat16") for x in (rows, columns)]
+        small = _multiplied_by_warps(both[0][..., ::-1], both[1])
+        return np.asarray(small + _multiplied_by_warps(nearest(rows)[..., None], nearest(columns)[..., None]))
     (low, high), (low_columns, high_columns) = ((nearest(x - nearest(x)), nearest(x)) for x in (rows, columns))
     parts = ((low, high_columns), (high, low_columns), (high, high_columns))
     first, second, third = (_multiplied_by_warps(one[..., None], other[..., None]) for one, other in parts)

@@ -328,6 +328,10 @@ class _Verifier(Reader):
         warpgroups.split_pairs(self, node)
 
     @node.register
+    def _(self, node: ir.SplitInHalves) -> None:
+        warpgroups.split_in_halves(self, node)
+
+    @node.register
     def _(self, node: ir.Mma) -> None:
         warpgroups.mma(self, node)
 

@@ -134,7 +134,8 @@ def held(body: ir.Body) -> int:
 def declared(node: ir.Node) -> list[ir.Fragment]:
     if isinstance(node, ir.Declare) and isinstance(node.what, tuple):
         return list(node.what)
-    return [node.into.of] if isinstance(node, ir.Load | ir.Convert | ir.Split | ir.SplitPairs) and node.declares else []
+    begins = ir.Load | ir.Convert | ir.Split | ir.SplitPairs | ir.SplitInHalves
+    return [node.into.of] if isinstance(node, begins) and node.declares else []
 
 
 def words(fragment: ir.Fragment) -> int:
@@ -237,6 +238,14 @@ def split_pairs(reader: Reader, node: ir.SplitPairs) -> None:
     given, into = {(each.of.dtype, each.vector) for each in node.values}, node.into
     if given != {("word", into.vector)} or into.of.dtype != "halves":
         reader.say(f"{into.of.name}: of two times as many words halves are made, not {into.of.dtype} of {given}")
+
+
+def split_in_halves(reader: Reader, node: ir.SplitInHalves) -> None:
+    reader.element(node.value, is_read=True)
+    reader.put(node.into, node.declares)
+    types = (node.value.of.dtype, node.into.of.dtype)
+    if types != ("word", "halves") or node.into.vector != node.value.vector:
+        reader.say(f"{node.into.of.name}: of words as many halves are made, not {types[1]} of {types[0]}")
 
 
 def mma(reader: Reader, node: ir.Mma) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from crucible.kernel.index import Condition, Range
 from crucible.kernel.places import Element, Global, InShared, Shared, Turns
+
+Math: TypeAlias = Literal["tf32", "fp32", "mixed", "fp16", "bf16"]
+"""How words are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ class WarpMma:
     into: Element
     rows: Element
     columns: Element
-    math: Literal["tf32", "fp32", "fp16", "bf16"]
-    """`fp32` is three products of TF32, which are added up before they are added."""
+    math: Math
+    """`fp32` is three products of TF32, which are added up before they are added; `mixed` one of TF32, and one of
+    bfloat16 for what that leaves of both."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ class MultiplyTiles:
     rows: InShared
     columns: Element
     """[tile], packs of two."""
-    math: Literal["tf32", "fp32", "fp16", "bf16"]
+    math: Math
 
 
-HELD = {"tf32": "tf32", "fp32": "word", "fp16": "halves", "bf16": "halves"}
+HELD = {"tf32": "tf32", "fp32": "word", "mixed": "word", "fp16": "halves", "bf16": "halves"}
 """What is multiplied so, as registers hold it."""

@@ -367,6 +367,10 @@ class _Printer(Words):
         return warpgroups.split_pairs(self, node)
 
     @lines.register
+    def _(self, node: ir.SplitInHalves) -> list[str]:
+        return warpgroups.split_in_halves(self, node)
+
+    @lines.register
     def _(self, node: ir.Mma) -> list[str]:
         return warpgroups.mma(self, node)
 

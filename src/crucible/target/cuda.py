@@ -32,11 +32,12 @@ _FROM = {
     ("tf32", "word"): "{}",
     ("word", "tf32"): "rounded(__uint_as_float({}))",
     ("int32", "tf32"): "{}",
+    ("int32", "halves"): "{}",
     ("uint8", "bytes"): "{0}.at[0] | {0}.at[1] << 8",
     ("number", "int32"): "__float_as_int({})",
 }
 AS_WORD = {
-    "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "float16": "raw({})",
+    "float32": "__float_as_uint({})", "tf32": "{}", "word": "{}", "half": "{}", "halves": "{}", "float16": "raw({})",
     "bfloat16": "raw({})",
 }  # fmt: skip
 """Bits of a value, as something unsigned."""

@@ -59,20 +59,60 @@ __device__ __forceinline__ void mma_{name}(float (&sum)[4], const Pack<unsigned,
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }}"""
+TF32_HIGH = """\
+// A float32 as two of TF32: the nearest to it, and what is left of it. That has 12 bits, of which TF32 keeps 11:
+// cut off or rounded, 2^-23 of the word may be lost.
+__device__ __forceinline__ unsigned tf32_high(unsigned word) {
+    return (word + 0x1000u) & 0xffffe000u;
+}"""
+TF32_REST = """\
+__device__ __forceinline__ float tf32_rest(unsigned word) {  // what TF32 leaves of it
+    return __uint_as_float(word) - __uint_as_float(tf32_high(word));
+}"""
+BF16_PAIR = """\
+__device__ __forceinline__ unsigned bf16_pair(float first, float second) {  // the nearest to each, the first below
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}"""
+BF16_NEAR_REST = """\
+// Of a float32 the nearest bfloat16 and that to what TF32 leaves of it, in one word.
+__device__ __forceinline__ unsigned bf16_near_rest(unsigned word) {
+    return bf16_pair(__uint_as_float(word), tf32_rest(word));
+}"""
+BF16_REST_NEAR = """\
+__device__ __forceinline__ unsigned bf16_rest_near(unsigned word) {  // the same the other way round
+    return bf16_pair(tf32_rest(word), __uint_as_float(word));
+}"""
+OF_PACK = """\
+template <int count>
+__device__ __forceinline__ Pack<unsigned, count> {name}_of_pack(const Pack<unsigned, count>& words) {{
+    Pack<unsigned, count> found;
+#pragma unroll
+    for (int i = 0; i < count; ++i) found.at[i] = {name}(words.at[i]);
+    return found;
+}}"""
 MMA_FP32 = """\
 // The same of words as two of TF32: the nearest to each, and what is left of it to 2^-23 of the word. Tensor cores cut
 // sums off at each addition, the rest rounds them: so what they add up is never more than this.
-__device__ __forceinline__ unsigned nearest(unsigned word) { return (word + 0x1000u) & 0xffffe000u; }
-__device__ __forceinline__ unsigned left(unsigned word) {
-    return rounded(__uint_as_float(word) - __uint_as_float(nearest(word)));
-}
+__device__ __forceinline__ unsigned left(unsigned word) { return rounded(tf32_rest(word)); }
 __device__ __forceinline__ void mma_fp32(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned, 2>& b) {
-    const Pack<unsigned, 4> a_high = {nearest(a.at[0]), nearest(a.at[1]), nearest(a.at[2]), nearest(a.at[3])};
-    const Pack<unsigned, 2> b_high = {nearest(b.at[0]), nearest(b.at[1])}, b_low = {left(b.at[0]), left(b.at[1])};
+    const Pack<unsigned, 4> a_high = tf32_high_of_pack(a);
+    const Pack<unsigned, 2> b_high = tf32_high_of_pack(b), b_low = {left(b.at[0]), left(b.at[1])};
     float part[4] = {};
     mma_tf32(part, {left(a.at[0]), left(a.at[1]), left(a.at[2]), left(a.at[3])}, b_high);
     mma_tf32(part, a_high, b_low);
     mma_tf32(part, a_high, b_high);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] += part[i];
+}"""
+MMA_MIXED = """\
+// The same of words as one of TF32, the nearest to each, and two bfloat16: the nearest to it, and to what TF32 leaves.
+// In twice the depth those are both products of a word by what is left of the other.
+__device__ __forceinline__ void mma_mixed(float (&sum)[4], const Pack<unsigned, 4>& a, const Pack<unsigned, 2>& b) {
+    float part[4] = {};
+    mma_bf16(part, bf16_rest_near_of_pack(a), bf16_near_rest_of_pack(b));
+    mma_tf32(part, tf32_high_of_pack(a), tf32_high_of_pack(b));
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[i] += part[i];
 }"""
@@ -98,6 +138,7 @@ __device__ __forceinline__ void multiply_tiles_{name}(float (&sums)[rows][column
         for (int j = 0; j < columns; ++j) mma_{name}(sums[i][j], a, b[j]);
     }}
 }}"""
+MATHS = ("tf32", "fp32", "mixed", "fp16", "bf16")
 HELPERS = {
     "rounded": ROUNDED,
     "raw": RAW,
@@ -107,10 +148,20 @@ HELPERS = {
     "ldmatrix_x4": LDMATRIX_X4,
     "ldmatrix_x2_trans": LDMATRIX_X2_TRANS,
     "mma_tf32": _MMA.format(name="tf32", depth=8, type="tf32"),
+    "tf32_high": TF32_HIGH,
+    "tf32_rest": TF32_REST,
+    "bf16_pair": BF16_PAIR,
+    "bf16_near_rest": BF16_NEAR_REST,
+    "bf16_rest_near": BF16_REST_NEAR,
+    **{f"{name}_of_pack": OF_PACK.format(name=name) for name in ("tf32_high", "bf16_near_rest", "bf16_rest_near")},
     "mma_fp32": MMA_FP32,
     "mma_fp16": _MMA.format(name="fp16", depth=16, type="f16"),
     "mma_bf16": _MMA.format(name="bf16", depth=16, type="bf16"),
+    "mma_mixed": MMA_MIXED,
     "load_tiles": LOAD_TILES,
-    **{f"multiply_tiles_{name}": _MULTIPLY_TILES.format(name=name) for name in ("tf32", "fp32", "fp16", "bf16")},
+    **{
+        f"multiply_tiles_{name}": _MULTIPLY_TILES.format(name=name)
+        for name in ("tf32", "fp32", "mixed", "fp16", "bf16")
+    },
 }
 """By the word that calls for them."""

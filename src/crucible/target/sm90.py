@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Literal
 
+from crucible.target.sm80 import OF_PACK
+
 ARCHITECTURE = "sm_90a"
 ADDRESS = """\
 __device__ __forceinline__ unsigned address(const void* place) {  // in shared memory
@@ -64,37 +66,13 @@ template <int count>
 __device__ __forceinline__ void setmaxnreg_{word}() {{  // each thread of a warpgroup {about}
     asm volatile("setmaxnreg.{word}.sync.aligned.u32 %0;" :: "n"(count));
 }}"""
-TF32_HIGH = """\
-// A float32 as two of TF32: the nearest to it, and what is left of it. That has 12 bits, of which TF32 keeps 11:
-// cut off or rounded, 2^-23 of the word may be lost.
-__device__ __forceinline__ unsigned tf32_high(unsigned word) {
-    return (word + 0x1000u) & 0xffffe000u;
-}"""
 TF32_LOW = """\
 __device__ __forceinline__ unsigned tf32_low(unsigned word) {
     return __float_as_uint(__uint_as_float(word) - __uint_as_float(tf32_high(word))) & 0xffffe000u;
 }"""
-TF32_OF_PACKS = """\
-template <int count>
-__device__ __forceinline__ Pack<unsigned, count> tf32_{word}_of_pack(const Pack<unsigned, count>& words) {{
-    Pack<unsigned, count> found;
-#pragma unroll
-    for (int i = 0; i < count; ++i) found.at[i] = tf32_{word}(words.at[i]);
-    return found;
-}}"""
-BF16_PAIR = """\
-__device__ __forceinline__ unsigned bf16_pair(float first, float second) {  // the nearest to each, the first below
-    unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-    return pair;
-}"""
 BF16_HIGH = """\
 __device__ __forceinline__ unsigned bf16_high(unsigned first, unsigned second) {
     return bf16_pair(__uint_as_float(first), __uint_as_float(second));
-}"""
-TF32_REST = """\
-__device__ __forceinline__ float tf32_rest(unsigned word) {  // what TF32 leaves of it
-    return __uint_as_float(word) - __uint_as_float(tf32_high(word));
 }"""
 BF16_LOW = """\
 __device__ __forceinline__ unsigned bf16_low(unsigned first, unsigned second) {
@@ -159,12 +137,8 @@ HELPERS = {
     "fence_proxy_async": FENCE_PROXY_ASYNC,
     "setmaxnreg_inc": SETMAXNREG.format(word="inc", about="so many registers: what another one gave"),
     "setmaxnreg_dec": SETMAXNREG.format(word="dec", about="all registers but so many"),
-    "tf32_high": TF32_HIGH,
     "tf32_low": TF32_LOW,
-    "tf32_high_of_pack": TF32_OF_PACKS.format(word="high"),
-    "tf32_low_of_pack": TF32_OF_PACKS.format(word="low"),
-    "tf32_rest": TF32_REST,
-    "bf16_pair": BF16_PAIR,
+    "tf32_low_of_pack": OF_PACK.format(name="tf32_low"),
     "bf16_high": BF16_HIGH,
     "bf16_low": BF16_LOW,
     "bf16_high_of_packs": BF16_OF_PACKS.format(word="high"),

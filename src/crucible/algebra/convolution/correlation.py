@@ -146,6 +146,11 @@ class Correlation:
         return tuple(each.out_stride for each in self.axes)
 
     @property
+    def depth(self) -> int:
+        """Products that are added up for an output, in the mean of all phases."""
+        return self.in_channels * len(self.products) // math.prod(self.phases)
+
+    @property
     def in_shape(self) -> tuple[int, ...]:
         return (self.batch, self.groups * self.in_channels, *(each.extent for each in self.axes))
 

@@ -11,7 +11,9 @@ from crucible.algebra.convolution.fused import Convolution
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place, Size, Table
+from crucible.kinds.convolution.split import second_word
 from crucible.kinds.convolution.weight import Weight
+from crucible.schedule.convolution.exact import passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
@@ -46,6 +48,9 @@ class _Packing:
 
     def __init__(self, conv: Convolution, of: Correlation, buffer: Buffer) -> None:
         self.k, self.math, self.dtype = Builder(), conv.math, conv.source.dtype
+        self.passes = passes(of, exact=conv.keeps_float32)
+        self.words = 2 if conv.keeps_float32 else 1
+        """For each number."""
         self.blocks = -(-buffer.elements // THREADS)
         self.weight = Weight(of, conv.weight.name, self.dtype, "read")
         self.packed = ir.Tensor(buffer.name, "int32", "write", buffer.elements)
@@ -75,10 +80,20 @@ class _Packing:
 
     def _part(self, value: ir.Element, is_lower: Index) -> ir.Element:
         whole = self._converted(value, "word", "whole")
-        high, low, part = (ir.Element(ir.Fragment(name, "tf32")) for name in ("high", "low", "part"))
-        self.k.add(ir.Split(high, whole, "high", declares=True), ir.Split(low, whole, "low", declares=True))
+        second = "halves" if self.passes[0].in_halves else "tf32"
+        names = (("high", "tf32"), ("low", second), ("part", second))
+        high, low, part = (ir.Element(ir.Fragment(name, dtype)) for name, dtype in names)
+        self.k.add(ir.Split(high, whole, "high", declares=True))
+        self.k.add(second_word(low, whole, self.passes, of_weight=True, declares=True))
+        if second == "halves":
+            high = self._as_halves(high)
         self.k.add(ir.Convert(part, low, declares=True, guard=(Compare("!=", is_lower, ZERO),), otherwise=high))
         return part
+
+    def _as_halves(self, value: ir.Element) -> ir.Element:
+        into = ir.Element(ir.Fragment("high_bits", "halves"))
+        self.k.add(ir.Bits(into, (value,)))
+        return into
 
     def _converted(self, value: ir.Element, dtype: str, name: str) -> ir.Element:
         into = ir.Element(ir.Fragment(name, dtype))
@@ -116,7 +131,7 @@ def _of_tiling(work: _Packing, tiling: Tiling) -> str:
 def _of_walks(work: _Packing, walks: Walks) -> str:
     let = work.k.named
     word, taps = work.word, work.table("taps", _offsets(walks.of))
-    count, words = len(taps.values), 2 if work.math == "fp32" else 1
+    count, words = len(taps.values), work.words
     unit = let("unit", word // (WORDS * ROWS) % STEP_UNITS)
     rest = let("rest", word // (WORDS * ROWS * STEP_UNITS))
     tap, step = let("tap", taps[rest % count]), let("step", rest // count % walks.steps)
@@ -176,7 +191,7 @@ def _of_streams(work: _Packing, streams: Streams) -> str:
 def _of_scatter(work: _Packing, scatter: Scatter) -> str:
     let = work.k.named
     word, taps = work.word, work.table("taps", [weight for *_, weight in scatter.taps])
-    columns, tile, words = scatter.every_column, scatter.steps * STEP_UNITS, 2 if work.math == "fp32" else 1
+    columns, tile, words = scatter.every_column, scatter.steps * STEP_UNITS, work.words
     column, units = let("column", word // UNIT % columns), let("units", word // (UNIT * columns))
     input_ = let("input", units % tile * UNIT + word % UNIT)
     is_lower = let("is_lower", units // tile % 2) if words > 1 else None

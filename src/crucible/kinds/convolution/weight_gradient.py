@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
 from crucible.algebra.buffer import Buffer
-from crucible.algebra.convolution.fused import arithmetic
 from crucible.algebra.convolution.windows import Spread
 from crucible.algebra.program import Operand
 from crucible.gpus import Gpu
@@ -59,7 +58,7 @@ class _Body:
 
     def __init__(self, question: WeightGradient, division: Division, partial: Buffer) -> None:
         self.question, self.of, self.division = question, question.of, division
-        self.math = arithmetic(question.source.dtype, exact=question.exact)
+        self.math = question.math
         self.k, self.kept = Builder(keeps_loops=True), ir.HELD[self.math]
         self.blocks = partial.elements // division.part_words
         """Of all parts."""
@@ -266,7 +265,7 @@ class _Body:
         with k.unrolled("i", Number(division.m_tiles)) as i:
             spot = ir.InShared(grads, (i * (16 * division.pitch) + of_lane,))
             k.add(ir.LoadMatrix(ir.Element(a, (i,)), spot))
-        math_ = cast(Literal["tf32", "fp32", "fp16", "bf16"], self.math)
+        math_ = cast(ir.Math, self.math)
         with k.unrolled("j", Number(division.tiles_a_warp)) as j:
             b = pack("b", self.kept, 2)
             k.add(ir.Declare((b,)))

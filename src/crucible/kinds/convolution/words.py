@@ -16,6 +16,7 @@ class Words:
 WORDS = {
     "tf32": Words("TF32 (rounded to nearest)"),
     "fp32": Words("fp32 as three products of TF32"),
+    "mixed": Words("fp32 as a product of TF32 and one of bfloat16 for what that leaves"),
     "fp16": Words("fp16"),
     "bf16": Words("bf16"),
 }

@@ -42,7 +42,7 @@ def clocks(question: Multiplying, way: Tiling) -> float:
         return float(way.total_clocks)
     conv = question.conv
     found = way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
-    return found * cost.tiles_times(way.machine, is_exact=conv.math == "fp32")
+    return found * cost.tiles_times(way.machine, is_exact=conv.keeps_float32)
 
 
 def asked(conv: Convolution) -> Multiplying:

@@ -6,12 +6,13 @@ looked up there first, and what it does not know is divided as estimated best, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from crucible.algebra.convolution.correlation import Correlation
-from crucible.algebra.convolution.fused import Convolution
+from crucible.algebra.convolution.fused import Convolution, arithmetic
 from crucible.algebra.convolution.windows import WHOLE, Spreads
 from crucible.algebra.expression import Expr, nodes
 from crucible.algebra.program import Operand
@@ -75,6 +76,12 @@ class WeightGradient:
     spreads: Spreads = WHOLE
     exact: bool = False
     fronts: Fronts = NO_FRONTS
+
+    @property
+    def math(self) -> str:
+        """As a convolution's; it is a sum over the positions of all samples."""
+        depth = self.of.batch * math.prod(axis.steps for axis in self.of.axes)
+        return arithmetic(self.source.dtype, exact=self.exact, depth=depth)
 
     @property
     def text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from crucible.algebra.convolution.fused import EXACT
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.schedule.convolution.halo import UNITS
@@ -28,7 +29,7 @@ def chosen_for_weight(question: WeightGradient, gpu: Gpu) -> WeightWay | None:
 def weight_clocks(question: WeightGradient, way: WeightWay) -> float:
     """The estimate of a division, of all multiprocessors together. Warps' are chosen as if each product were one."""
     if isinstance(way, Division):
-        return way.total_clocks_with(products=3 if question.exact and question.source.dtype == "float32" else 1)
+        return way.total_clocks_with(products=EXACT.get(question.math, 1))
     return way.total_clocks
 
 

@@ -31,7 +31,7 @@ from crucible.schedule.convolution.warpgroup.walks import THREADS
 def build_scatter(conv: Convolution, division: Scatter, gpu: Gpu) -> Built:
     """The kernel that multiplies, and the buffer of its weight in order; the chain is taken as it is. Raises
     MisuseError where what a block holds does not fit."""
-    division = replace(division, exact=conv.math == "fp32")
+    division = replace(division, exact=conv.keeps_float32)
     if division.shared_bytes > gpu.shared_memory_per_block_bytes:
         raise MisuseError(
             f"{conv.name}: its rows and inputs take {division.shared_bytes} bytes of shared memory, and a block of"

@@ -8,9 +8,10 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Variable
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.streams.leave import Leaving
+from crucible.schedule.convolution.exact import ROUNDED, Pass
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.warpgroup.streams import Part
-from crucible.schedule.convolution.warpgroup.walks import PASSES, THREADS, Pass
+from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
 class Consuming:
@@ -103,7 +104,7 @@ class Consuming:
         for tile in range(streams.tiles):
             rows = self._rows(tile)
             with k.products(fresh):
-                for turn, words in enumerate(PASSES):
+                for turn, words in enumerate(self.streams.word_passes):
                     for tap in range(len(part.taps)):
                         adds = () if turn or tap else None
                         k.add(self._product(ir.Element(fresh), rows, weights, part, tap, words, adds))
@@ -111,14 +112,13 @@ class Consuming:
 
     def _product(
         self, into: ir.Element, rows: ir.Matrix, weights: ir.Matrix, part: Part, tap: int,
-        words: Pass = (False, False), adds: Condition | None = (),
+        words: Pass = ROUNDED[0], adds: Condition | None = (),
     ) -> ir.Product:  # fmt: skip
         """Of a tap, of higher words or of lower ones."""
         streams, columns, ((row, column), _) = self.streams, part.blocks * self.streams.channels, part.taps[tap]
-        of_weight, of_plane = words
-        at = tap * STEP_UNITS * columns + of_weight * streams.word_units(part)
-        place = streams.place(row, column) + of_plane * streams.plane_word_units
-        return ir.Product(into, (rows, place), (weights, at), adds, sums=columns // 2)
+        at = tap * STEP_UNITS * columns + words.of_weight * streams.word_units(part)
+        place = streams.place(row, column) + words.of_input * streams.plane_word_units
+        return ir.Product(into, (rows, place), (weights, at), adds, sums=columns // 2, in_halves=words.in_halves)
 
     def _weights(self, part: Part) -> ir.Matrix:
         weights = ir.Matrix("b", self.frame.weights, part.blocks * self.streams.channels)

@@ -60,7 +60,7 @@ class Frame:
             each.name: laid(each, conv.made_shape, self.dims, is_told=is_of_row(each)) for each in self.scene.operands
         }
         self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
-        self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
+        self.dtype = {"float32": "tf32"}.get(conv.source.dtype, conv.source.dtype)
         """Of what tensor cores multiply."""
         note = "planes of input, of higher words and of lower ones" if streams.exact else "planes of input"
         self.planes = self._tile("planes", streams.plane_units, note)

@@ -45,7 +45,7 @@ def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
             f"{conv.name}: boxes {streams.box} begin inside of windows {conv.spread.sizes}, or are for others"
             f" ({streams.spread}): give it boxes of whole windows"
         )
-    exact, most = conv.math == "fp32", gpu.shared_memory_per_block_bytes
+    exact, most = conv.keeps_float32, gpu.shared_memory_per_block_bytes
     if exact and conv.spread:
         raise MisuseError(f"{conv.name}: streams that keep float32 exact read no gradients of windows")
     streams = replace(streams, sums=moved_by(conv).sums, exact=exact)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number
+from crucible.kinds.convolution.split import split_words
 from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.walks.frame import WORDS
@@ -143,11 +143,9 @@ class Positions:
             if not self.streams.exact:
                 k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (place, ZERO))))
                 return
-            parts: tuple[tuple[Literal["high", "low"], int], ...] = (("high", 0), ("low", 1))
-            for part, word in parts:
-                into = ir.Element(ir.Fragment(part, "tf32", self.words.shape[-1:], True))
-                k.add(ir.Split(into, ir.Element(self.words, (round_, u)), part, declares=True))
-                k.add(ir.Store(into, ir.InShared(planes, (place + word * self.streams.plane_word_units, ZERO))))
+            for word, split in enumerate(split_words(ir.Element(self.words, (round_, u)), self.streams.word_passes)):
+                to = ir.InShared(planes, (place + word * self.streams.plane_word_units, ZERO))
+                k.add(split, ir.Store(split.into, to))
 
     def _converted(self, round_: Index, u: Index) -> ir.Element:
         """A unit, as tensor cores take it."""

@@ -9,8 +9,9 @@ from crucible.kinds.convolution.walks.frame import WORDS, Frame, Item
 from crucible.kinds.convolution.walks.leave import Leaving
 from crucible.kinds.convolution.walks.rows import ByRows
 from crucible.kinds.convolution.walks.runs import InRuns
+from crucible.schedule.convolution.exact import Pass
 from crucible.schedule.convolution.halo import STEP_UNITS
-from crucible.schedule.convolution.warpgroup.walks import CHANNELS, PASSES, ROWS, Pass
+from crucible.schedule.convolution.warpgroup.walks import CHANNELS, ROWS
 
 
 class Consuming:
@@ -59,7 +60,8 @@ class Consuming:
     def _hold(self) -> None:
         """Lower words of the last taps: what a lane has of the rows of an instruction."""
         k, walks, packed = self.k, self.walks, self.frame.packed
-        self.held = ir.Fragment("held", "tf32", (Number(walks.lower_held), Number(WORDS)))
+        held = "halves" if walks.word_passes[0].in_halves else "tf32"
+        self.held = ir.Fragment("held", held, (Number(walks.lower_held), Number(WORDS)))
         if walks.lower_held:
             first = self.part * walks.packed_units + walks.weight_units + self.warp % 4 * CHANNELS + self.lane // 4
             own = ir.Pointer("own", packed, first * WORDS + self.lane % 4)
@@ -71,7 +73,7 @@ class Consuming:
     def _products(self) -> None:
         """All taps of all channels; of float32 that is kept the products of lower words first."""
         k, walks = self.k, self.walks
-        passes = PASSES if walks.exact else PASSES[-1:]
+        passes = walks.word_passes
         if walks.steps == 1:
             self._taps(passes, ZERO, None)
             return
@@ -93,14 +95,15 @@ class Consuming:
             plane, at = walks.place(product)
             by_plane.setdefault(plane, []).append((number, at))
         planes = {plane: ir.Matrix(f"b_{plane}", frame.planes, walks.points) for plane in by_plane}
-        for turn, (of_weight, of_plane) in enumerate(passes):
+        for turn, words in enumerate(passes):
             for plane, placed in sorted(by_plane.items()):
                 if turn == 0:
                     k.add(ir.Describe(planes[plane], step * (STEP_UNITS * walks.points), plane))
                 for tap, at in placed:
-                    of_held, columns = tap - (taps - walks.lower_held), at + of_plane * walks.plane_units
+                    of_held, columns = tap - (taps - walks.lower_held), at + words.of_input * walks.plane_units
                     rows: tuple[ir.Matrix, int] | ir.Element = ir.Element(self.held, (Number(of_held),))
-                    if of_held < 0 or not of_weight:
-                        rows = weights, tap * STEP_UNITS * ROWS + of_weight * walks.word_units
-                    k.add(ir.Product(ir.Element(self.sums), rows, (planes[plane], columns), adds))
+                    if of_held < 0 or not words.of_weight:
+                        rows = weights, tap * STEP_UNITS * ROWS + words.of_weight * walks.word_units
+                    of_b, halves = (planes[plane], columns), words.in_halves
+                    k.add(ir.Product(ir.Element(self.sums), rows, of_b, adds, in_halves=halves))
                     adds = ()

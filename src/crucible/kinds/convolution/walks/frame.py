@@ -55,7 +55,7 @@ class Frame:
         self.parts = self._parts()
         self.part_tensors = tuple(ir.Tensor(each.name, each.dtype, "write", each.elements) for each in self.parts)
         """Of sums over all images, and then of those of an image."""
-        self.dtype = {"tf32": "tf32", "fp32": "tf32"}.get(conv.math, conv.source.dtype)
+        self.dtype = {"float32": "tf32"}.get(conv.source.dtype, conv.source.dtype)
         """Of what tensor cores multiply."""
         units = (Number(walks.weight_units), Number(self.unit))
         self.weights = ir.Shared("weights", self.dtype, units, "of a tile of channels", at_launch=True)

@@ -34,7 +34,7 @@ def _fitted(conv: Convolution, walks: Walks, gpu: Gpu) -> Walks:
     """With the chain as it is. Raises MisuseError where what it reads does not fit in a block, for reductions that
     are not added up beside a result, and for rows that are narrower than what lanes share."""
     check_adds_up_beside(conv)
-    walks = replace(walks, chain=chain_of(conv), exact=conv.math == "fp32")
+    walks = replace(walks, chain=chain_of(conv), exact=conv.keeps_float32)
     if not walks.lies_in_two_rows:
         raise MisuseError(
             f"{conv.name}: {8 * walks.copies} positions of planes {walks.plane[1]} wide lie in more than two rows: give"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
-from crucible.kernel.index import ONE, ZERO, Compare, Condition, Index, Number, Place
+from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place
 from crucible.kernel.places import ITEM_BYTES
 from crucible.kernel.warp_nodes import HELD
+from crucible.kinds.convolution.split import split_words
 from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.walks.frame import UNIT, Frame, Item
 from crucible.kinds.indices import decoded, total
@@ -163,11 +164,8 @@ class Producing:
         if not self.walks.exact:
             k.add(ir.Store(unit, ir.InShared(planes, (ZERO, u, at, ZERO))))
             return
-        parts: tuple[tuple[Literal["high", "low"], Index], ...] = (("high", ZERO), ("low", ONE))
-        for part, word in parts:
-            into = ir.Element(ir.Fragment(part, "tf32", (Number(self.frame.unit),), True))
-            k.add(ir.Split(into, unit, part, declares=True))
-            k.add(ir.Store(into, ir.InShared(planes, (word, u, at, ZERO))))
+        for word, split in enumerate(split_words(unit, self.walks.word_passes)):
+            k.add(split, ir.Store(split.into, ir.InShared(planes, (Number(word), u, at, ZERO))))
 
     def _at(self, p: Index) -> Index:
         """A position in its stage."""

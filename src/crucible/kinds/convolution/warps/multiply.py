@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 from crucible.algebra.convolution.correlation import Product
 from crucible.kernel import nodes as ir
@@ -172,7 +172,7 @@ class Multiplying:
     def _products(self, team: int) -> None:
         """Each neighbour is read once for all phases that take it."""
         k, tiling = self.k, self.tiling
-        math = cast(Literal["tf32", "fp32", "fp16", "bf16"], self.frame.conv.math)
+        math = cast(ir.Math, self.frame.conv.math)
         by_shift: dict[tuple[int, ...], list[tuple[int, Product]]] = {}
         for number, product in tiling.products_of(team):
             by_shift.setdefault(product.shift, []).append((number, product))

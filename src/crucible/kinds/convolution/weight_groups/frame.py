@@ -41,7 +41,7 @@ class Frame:
 
     def __init__(self, walks: WeightWalks, source: Operand, grad: Operand, partial: Buffer) -> None:
         self.walks, self.operands = walks, (source, grad)
-        self.math = arithmetic(source.dtype, exact=False)
+        self.math = arithmetic(source.dtype, exact=False, depth=0)
         self.held = ir.HELD[self.math]
         """Of words in registers."""
         read = math.prod((*walks.of.in_shape[:2], *walks.extents))

@@ -69,11 +69,11 @@ def _pooled_walks(conv: Convolution, count: int, gpu: Gpu) -> list[PooledWalks]:
 
 
 def _scatters(conv: Convolution, count: int, gpu: Gpu) -> list[Scatter]:
-    return best_scatters(conv.correlation, count, gpu, exact=conv.math == "fp32")
+    return best_scatters(conv.correlation, count, gpu, exact=conv.keeps_float32)
 
 
 def _streams(conv: Convolution, count: int, gpu: Gpu) -> list[Streams]:
-    exact = conv.math == "fp32"
+    exact = conv.keeps_float32
     return best_streams(conv.correlation, UNITS[conv.source.dtype], count, gpu, moved_by(conv), exact=exact)
 
 

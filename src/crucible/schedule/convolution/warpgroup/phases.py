@@ -235,7 +235,7 @@ class PhaseWalks(Walks):
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
     """How warpgroups would share a convolution of several phases; None where they do not serve it: as for one phase,
     and where maxima are sought, or chains read more than registers hold."""
-    if conv.math == "fp32" or conv.pool or conv.spread or conv.crossings:
+    if conv.keeps_float32 or conv.pool or conv.spread or conv.crossings:
         return None
     if any(each.kind == "max" for each in conv.reductions):
         return None

@@ -218,7 +218,7 @@ class PooledWalks(Walks):
 def pool_division(conv: Convolution, gpu: Gpu) -> PooledWalks | None:
     """How warpgroups would share a convolution whose phases are the windows of its pool; None where they do not serve
     it: as for one phase, and where something is summed or reduced."""
-    if conv.pool is None or conv.math == "fp32" or conv.spread or conv.reductions or conv.crossings:
+    if conv.pool is None or conv.keeps_float32 or conv.spread or conv.reductions or conv.crossings:
         return None
     if any(each.sums for each in conv.results):
         return None

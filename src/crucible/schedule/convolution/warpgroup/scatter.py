@@ -22,6 +22,7 @@ from crucible.algebra.program import contiguous
 from crucible.gpus import Gpu
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import least, sectors
+from crucible.schedule.convolution.exact import Pass, passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.rows import plain
 from crucible.schedule.convolution.tiling import MOST_PRODUCTS, Tiling
@@ -124,8 +125,13 @@ class Scatter(Tiling):
 
     @property
     def words(self) -> int:
-        """Of TF32, for each weight and input."""
+        """For each weight and input."""
         return 2 if self.exact else 1
+
+    @property
+    def word_passes(self) -> tuple[Pass, ...]:
+        """Products of each tap."""
+        return passes(self.of, exact=self.exact)
 
     @property
     def columns(self) -> int:
@@ -242,7 +248,7 @@ class Scatter(Tiling):
         """Estimate for a tile: 64 inputs of a row."""
         rows = self.steps * CHANNELS
         return cost.scattered_tile(
-            self.machine, products=(3 if self.exact else 1) * self.steps, columns=self.every_column,
+            self.machine, products=len(self.word_passes) * self.steps, columns=self.every_column,
             inputs=rows * (POSITIONS * 4 / 128 + POSITIONS * 5 / 128), accesses=self.accesses * 2 * WARPS,
             copies=rows / (TEAMS if self.is_joined else 1), chunks=self.chunks, rounds=self.rounds, teams=TEAMS,
             moved=self._moved,
@@ -281,7 +287,7 @@ def scattered(conv: Convolution, gpu: Gpu) -> Scatter | None:
         return None
     if any(each.sums for each in conv.results) or plain(conv.source.strides, of.in_shape) != contiguous(of.in_shape):
         return None
-    return scatter(of, gpu, exact=conv.math == "fp32")
+    return scatter(of, gpu, exact=conv.keeps_float32)
 
 
 @lru_cache(maxsize=256)

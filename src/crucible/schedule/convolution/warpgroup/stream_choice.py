@@ -43,7 +43,7 @@ def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
     phases, pools, reductions of rows other than sums beside a result; windows and reductions over channels where
     float32 is kept exact."""
-    exact = conv.math == "fp32"
+    exact = conv.keeps_float32
     if not adds_up_beside(conv) or conv.pool or not crosses_alone(conv) or (exact and (conv.spread or conv.crossings)):
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv), exact=exact)

@@ -11,8 +11,8 @@ Of three dims the first is walked along. Either every plane of input is staged o
 takes part in: these are columns side by side of one product, and sums move on by so many columns from plane to plane.
 Or each plane of outputs is made of its own planes of input, from the L2 cache mostly, for more positions at a time.
 
-Where float32 is kept exact, planes and weights are there twice (`exact`), and each tap is three products. Those of a
-stage and a tile come to be by themselves, and are then added to the tile's sums.
+Where float32 is kept exact, planes and weights are there twice (`exact`), and each tap is two or three products. Those
+of a stage and a tile come to be by themselves, and are then added to the tile's sums.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from functools import cached_property, lru_cache
 from crucible.algebra.convolution.correlation import Correlation
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import written_sectors
+from crucible.schedule.convolution.exact import Pass, passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.walks import REGISTERS, WARPS, trimmed
@@ -85,7 +86,7 @@ class Streams(Tiling):
     slots: int = 2
     """Stages in shared memory."""
     exact: bool = False
-    """Whether float32 is kept, by three products of TF32."""
+    """Whether float32 is kept, by several products."""
     tensors: int = 1
     """Of the output's size, that the chain reads and writes."""
     sums: int = 0
@@ -147,8 +148,13 @@ class Streams(Tiling):
 
     @property
     def words(self) -> int:
-        """Of TF32, for each number in shared memory."""
+        """For each number in shared memory."""
         return 2 if self.exact else 1
+
+    @property
+    def word_passes(self) -> tuple[Pass, ...]:
+        """Products of each tap."""
+        return passes(self.of, exact=self.exact)
 
     # planes of input
 
@@ -340,7 +346,7 @@ class Streams(Tiling):
     def _stage(self, part: Part) -> cost.Stage:
         """All stages of a plane of input; what is staged comes from L1, 32 bytes a position, and as many of each word
         go to shared memory."""
-        staged, products = self.steps * math.prod(self.staged_plane), 3 if self.exact else 1
+        staged, products = self.steps * math.prod(self.staged_plane), len(self.word_passes)
         return cost.Stage(
             self.steps, self.steps * self.tiles * GROUPS * len(part.taps) * products, part.blocks * self.channels,
             staged * STEP_UNITS * self.unit * self.words, staged * (1 + self.words) / 4,

@@ -33,12 +33,12 @@ def division(conv: Convolution, gpu: Gpu) -> Walks | None:
         return None
     if not walking_pays(machine_of(gpu), of.in_channels, len(of.axes), ITEM_BYTES[conv.source.dtype]):
         return None
-    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.math == "fp32")
+    return walk(of, UNITS[conv.source.dtype], gpu, chain_of(conv), exact=conv.keeps_float32)
 
 
 def best_divisions_of(conv: Convolution, count: int, gpu: Gpu) -> list[Walks]:
     """So many of least estimated time."""
-    exact = conv.math == "fp32"
+    exact = conv.keeps_float32
     return best_walks(conv.correlation, UNITS[conv.source.dtype], count, gpu, chain_of(conv), exact=exact)
 
 

@@ -5,8 +5,8 @@ products of all output planes near it. One warpgroup stages, or two in turn, the
 one `wgmma.m64nNk8` a tap (K is 16 for half types), whose positions lie in a row over the plane, those between two rows
 of outputs among them. While one warpgroup multiplies, another runs its chain.
 
-Where float32 is kept exact, weights and planes are there twice (`exact`), and each tap is three products. What that
-takes of shared memory is less where warps hold the lower words of some taps in registers from first to last.
+Where float32 is kept exact, weights and planes are there twice (`exact`), and each tap is two or three products. What
+that takes of shared memory is less where warps hold the lower words of some taps in registers from first to last.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from crucible.algebra.convolution.correlation import Correlation, Product
 from crucible.gpus import Gpu
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import least, sectors
+from crucible.schedule.convolution.exact import Pass, passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import MOST_PRODUCTS, Tiling
 from crucible.schedule.machine import machine_of
@@ -47,13 +48,6 @@ REGISTERS, STAGING_REGISTERS = 65536, 88
 """Of a multiprocessor; those of a thread that stages."""
 PACK = 8
 """Registers of what is on its way to memory or from there."""
-
-
-Pass: TypeAlias = tuple[bool, bool]
-"""Whether products are of the weights' lower words, and of the planes'."""
-PASSES: tuple[Pass, ...] = ((True, False), (False, True), (False, False))
-"""Of float32 kept exact, 2^-11 of a product first: tensor cores cut sums off at each addition, and so two in three of
-these are of a sum that is 2^-11 of the last. By a model of that P90 is 6.7e-7 off, and 2.0e-6 with a tap's in turn."""
 
 AnyWalks = TypeVar("AnyWalks", bound="Walks")
 
@@ -90,7 +84,7 @@ class Walks(Tiling):
     slots: int = 4
     """Planes of input in shared memory."""
     exact: bool = False
-    """Whether float32 is kept, by three products of TF32."""
+    """Whether float32 is kept, by several products."""
     lower_held: int = 0
     """Taps, the last ones, whose weights' lower words stay in registers: of a single step of channels."""
     chain: Chain = Chain()
@@ -109,13 +103,18 @@ class Walks(Tiling):
 
     @property
     def words(self) -> int:
-        """Of TF32, for each number in shared memory."""
+        """For each number in shared memory."""
         return 2 if self.exact else 1
+
+    @property
+    def word_passes(self) -> tuple[Pass, ...]:
+        """Products of each tap."""
+        return passes(self.of, exact=self.exact)
 
     @property
     def instructions(self) -> int:
         """Of a plane."""
-        return self.steps * len(self.of.products) * (3 if self.exact else 1)
+        return self.steps * len(self.of.products) * len(self.word_passes)
 
     # channels
 
