@@ -99,6 +99,17 @@ def kept(case: Case) -> Case:
     return replace(case, name=name, exact=True, tiling=lambda tiling: replace(case.tiling(tiling), exact=True))  # type: ignore[call-arg]
 
 
+def phased(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ...], **of: Any) -> Case:
+    """A transposed convolution in float32 that is kept exact, whose stride is its outputs'."""
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = stream(tiling.made, tiling.unit, TWO, exact=True)
+        assert found is not None
+        return found
+
+    return transposed(f"streamed_{name}_phased", shape, made, kernel, exact=True, tiling=chosen, **of)
+
+
 CASES = [
     of_p38("once", (1, 16, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2),
     of_p38("ragged", (2, 20, 3, 11, 9), 19, once=True, box=(1, 8, 16), walk=2, slots=3),
@@ -125,6 +136,10 @@ CASES = [
                   channels=24, slots=2)),
     kept(of_layer("all_channels", (1, 16, 9, 9), 128, (3, 3), box=(16, 8), channels=128, slots=2)),
     kept(of_layer("in_a_row", (2, 12, 70), 8, (5,), chain="shifted", slots=2)),
+    phased("of_rows", (1, 16, 9, 9), 16, (3, 3), stride=2, padding=1, output_padding=1),
+    phased("mixed", (2, 72, 8, 7), 24, (4, 4), stride=2, chain="biased"),
+    phased("of_a_line", (2, 12, 70), 20, (5,), stride=3, padding=1),
+    phased("of_planes", (1, 16, 3, 5, 9), 16, (3, 3, 4), stride=2, padding=1, chain="summed"),
     kept(of_layer("mixed", (1, 36, 9, 10), 20, (3, 3), box=(8, 16), slots=2)),
 ]  # fmt: skip
 

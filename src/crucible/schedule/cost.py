@@ -222,7 +222,7 @@ def phase_rows(m: Machine, clocks: float, columns: int, tensors: int) -> float:
     return clocks * (m.phases.odd_times if columns % 2 and tensors else 1)
 
 
-def phase_products(m: Machine, instructions: int, columns: int) -> float:
+def phase_products(m: Machine, instructions: int, columns: float) -> float:
     """Of instructions that wait for nobody."""
     return instructions * columns * m.sm.column_clocks
 
@@ -308,7 +308,8 @@ class Stage(NamedTuple):
     steps: int
     products: int
     """Instructions."""
-    columns: int
+    columns: float
+    """Of one, in the mean."""
     elements: int
     """That are staged."""
     passed: float

@@ -158,7 +158,7 @@ def _of_streams(work: _Packing, streams: Streams) -> str:
     word, parts, channels = work.word, streams.parts, streams.channels
     offsets = work.table("offsets", [offset for part in parts for _, blocks in part.taps for offset in blocks])
     firsts = [sum(len(part.taps) * part.blocks for part in parts[:number]) for number in range(len(parts))]
-    taps, of_tile = len(parts[0].taps), let("of_tile", word % (streams.packed_units * WORDS))
+    of_tile = let("of_tile", word % (streams.packed_units * WORDS))
 
     def of_part(name: str, values: Sequence[int]) -> Index:
         """Of the part that a word is of."""
@@ -170,6 +170,7 @@ def _of_streams(work: _Packing, streams: Streams) -> str:
 
     begin, first = of_part("begin", [WORDS * each for each in streams.begins]), of_part("first", firsts)
     blocks = of_part("blocks", [part.blocks for part in parts])
+    taps = of_part("taps", [len(part.taps) for part in parts])
     column = let("column", (of_tile - begin) // WORDS % (blocks * channels))
     rest = let("rest", (of_tile - begin) // (blocks * (WORDS * channels)))
     unit, tap = let("unit", rest % STEP_UNITS), let("tap", rest // STEP_UNITS % taps)

@@ -31,7 +31,7 @@ def ahead(frame: Frame, k: Builder, thread: Index, lane: Index) -> ir.Walk:
     of_step, of_part = ir.Level(s, Number(streams.steps)), ir.Level(m, Number(parts))
     if streams.once:
         of_part = ir.Level(m, Number(parts), is_over(streams, item, t, m))
-    inner = (of_part, of_step) if streams.once else (of_step, of_part)
+    inner = (of_part, of_step) if streams.by_part else (of_step, of_part)
     planes = ir.Level(t, item.planes + (streams.live - 1))
     levels = (planes, *(each for each in inner if each.count != ONE))
     with k.apart(body):

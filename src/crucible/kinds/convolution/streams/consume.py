@@ -3,6 +3,9 @@ registers; those of a plane of outputs that is complete leave."""
 
 from __future__ import annotations
 
+import itertools
+import math
+
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Variable
@@ -39,12 +42,26 @@ class Consuming:
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""
         streams = self.streams
-        with self.k.unrolled("i", Number(streams.tiles)) as i:
-            self.k.add(ir.MoveOn(ir.Element(self.sums, (i,)), streams.channels // 2))
+        if math.prod(streams.of.phases) > 1:
+            for phase, parts in itertools.groupby(streams.parts, lambda part: part.phase):
+                self._phase(item, t, phase, list(parts))
+            return
+        self._move_on()
         if not streams.once:
             self._each(item, t)
             return
         self._parts(item, t, 0)
+
+    def _move_on(self) -> None:
+        with self.k.unrolled("i", Number(self.streams.tiles)) as i:
+            self.k.add(ir.MoveOn(ir.Element(self.sums, (i,)), self.streams.channels * self.streams.beside // 2))
+
+    def _phase(self, item: Item, t: Index, phase: int, parts: list[Part]) -> None:
+        """Of all dims but the last, from sums that begin anew."""
+        self._move_on()
+        for part in parts:
+            self._share("s", self.streams.steps, part)
+        self.leaving.leave(item, t, phase)
 
     def _each(self, item: Item, t: Index) -> None:
         """Parts of the same taps, by one text; as two loops, as those who stage have them, nvcc 13.0 unrolls the inner
@@ -116,9 +133,10 @@ class Consuming:
     ) -> ir.Product:  # fmt: skip
         """Of a tap, of higher words or of lower ones."""
         streams, columns, ((row, column), _) = self.streams, part.blocks * self.streams.channels, part.taps[tap]
+        made = streams.columns_of(part.taps[tap])
         at = tap * STEP_UNITS * columns + words.of_weight * streams.word_units(part)
         place = streams.place(row, column) + words.of_input * streams.plane_word_units
-        return ir.Product(into, (rows, place), (weights, at), adds, sums=columns // 2, in_halves=words.in_halves)
+        return ir.Product(into, (rows, place), (weights, at), adds, sums=made // 2, in_halves=words.in_halves)
 
     def _weights(self, part: Part) -> ir.Matrix:
         weights = ir.Matrix("b", self.frame.weights, part.blocks * self.streams.channels)

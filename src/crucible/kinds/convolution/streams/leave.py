@@ -11,7 +11,7 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number, Place, Size, Smaller
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.vectors import Laid, Values, chained, value
-from crucible.kinds.indices import total
+from crucible.kinds.indices import decoded, total
 from crucible.schedule.convolution.warpgroup.streams import GROUPS
 from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
@@ -27,21 +27,25 @@ class Leaving:
         self.lane, self.warp, self.team, self.sums = lane, warp, team, sums
         self.channels = frame.conv.correlation.out_channels
         added = [*(each.name for each in frame.scene.sums), *(each.name for each in frame.conv.reductions)]
+        self.every = Number(self.streams.tiles * self.streams.beside)
+        """Tiles, of each phase of the last dim."""
+        self.phases: list[Index] = []
+        """Of the other dims, those of what leaves."""
         self.sums_of = {name: value(f"{name}_total") for name in added}
         if self.sums_of:
             self.own = ir.Pointer("own", frame.totals, warp * self.streams.total_words)
             k.add(ir.Declare(self.own))
         self.crossed = {
-            each.name: ir.Fragment(f"{each.name}_own", "float32", (Number(self.streams.tiles), TWO))
-            for each in frame.conv.crossings
+            each.name: ir.Fragment(f"{each.name}_own", "float32", (self.every, TWO)) for each in frame.conv.crossings
         }
         """What a lane has of them: for its positions of each tile."""
         self.of_row = [each.name for each in frame.scene.operands if is_of_row(each)]
 
-    def leave(self, item: Item, t: Index) -> None:
+    def leave(self, item: Item, t: Index, phase: int = 0) -> None:
         """A plane of outputs, of those that have sums the oldest: channel by channel, so that what belongs to a channel
-        is read once."""
+        is read once. Of several phases that of all dims but the last."""
         k, streams = self.k, self.streams
+        *self.phases, _ = decoded(Number(phase * streams.beside), streams.of.phases)
         plane = self._plane(item, t)
         below, last = self.channels % streams.channels > 0, Number(self.channels)
         k.add(*(ir.Declare((self.crossed[each.name],), each.kind) for each in self.frame.conv.crossings))
@@ -60,7 +64,7 @@ class Leaving:
     def _cross(self, item: Item, plane: Index | None) -> None:
         """What the lanes of a position have of reductions over channels is put together, and one of them writes it."""
         k, frame, first = self.k, self.frame, Compare("==", self.lane % 4, Number(0))
-        with k.unrolled("i", Number(self.streams.tiles)) as i, k.unrolled("r", TWO) as r:
+        with k.unrolled("i", self.every) as i, k.unrolled("r", TWO) as r:
             every = list[ir.Element]()
             for each in frame.conv.crossings:
                 every.append(whole := value(f"{each.name}_whole"))
@@ -108,14 +112,22 @@ class Leaving:
     def _plane(self, item: Item, t: Index) -> Index | None:
         if not self.streams.is_walked:
             return None
-        return self.k.let("d", item.starts[0] + t - (self.streams.live - 1), "int")
+        return self.k.let("d", self._phased(0, item.starts[0] + t - (self.streams.live - 1)), "int")
+
+    def _phased(self, dim: int, position: Index, own: Index = ZERO) -> Index:
+        """The output of a position along a dim; `own` is the phase of the last one."""
+        of = self.streams.of
+        if of.phases[dim] == 1:
+            return position
+        last = dim == len(of.axes) - 1
+        return position * of.phases[dim] + (own if last else self.phases[dim])
 
     def _channel(
         self, item: Item, plane: Index | None, c: Index, at: tuple[Index, Index], tests: Condition
     ) -> None:  # fmt: skip
-        k, streams = self.k, self.streams
+        k = self.k
         values = self._values(item, c)
-        with k.unrolled("i", Number(streams.tiles)) as i, k.unrolled("r", TWO) as r:
+        with k.unrolled("i", self.every) as i, k.unrolled("r", TWO) as r:
             places, inside = self._position(item, plane, i, r)
             with k.when((*inside, *tests), is_rest=not tests):  # as the text had it: nvcc 13.0 makes other code else
                 self._element(item, c, places, (i, r, *at), values)
@@ -130,24 +142,27 @@ class Leaving:
         return found
 
     def _position(self, item: Item, plane: Index | None, i: Index, r: Index) -> tuple[list[Index], Condition]:
-        """Of row half r of tile i, along each dim; and the tests that it is one."""
+        """Of row half r of tile i, or of one of its phases, along each dim; and the tests that it is one."""
         k, streams, dims = self.k, self.streams, self.frame.dims
-        tile, across = self.team * streams.tiles + i, streams.tiles_in_row
+        tile, across = self.team * streams.tiles + i // streams.beside, streams.tiles_in_row
         row = tile // across
         column: Index = tile % across * streams.tile_columns
         if streams.tile_rows > 1:
             row, column = row * 8 + self.warp % 4 * 2 + r, column + self.lane // 4
         else:
             column = column + self.warp % 4 * 16 + r * 8 + self.lane // 4
-        places: list[Index] = [k.let(dims[-1], item.starts[-1] + column, "int")]
-        if len(dims) > 1:
-            places.insert(0, k.let(dims[-2], item.starts[-2] + row, "int"))
+        last = len(dims) - 1
+        places: list[Index] = [
+            k.let(dims[last], self._phased(last, item.starts[last] + column, i % streams.beside), "int")
+        ]
+        if last:
+            places.insert(0, k.let(dims[-2], self._phased(last - 1, item.starts[-2] + row), "int"))
         places = [*([] if plane is None else [plane]), *places]
         outputs = [axis.outputs for axis in streams.of.axes]
         tests = tuple(
             Compare("<", places[dim], Number(outputs[dim]))
-            for dim in range(int(streams.is_walked), len(dims))
-            if streams.boxes[dim] * streams.box[dim] > outputs[dim]
+            for dim in range(int(streams.is_walked and streams.of.phases[0] == 1), len(dims))
+            if streams.boxes[dim] * streams.output_box[dim] > outputs[dim]
         )
         return places, tests
 
@@ -155,8 +170,10 @@ class Leaving:
         self, item: Item, c: Index, places: list[Index], at: tuple[Index, Index, Index, Index], values: Values
     ) -> None:  # fmt: skip
         k, frame, (i, r, j, e) = self.k, self.frame, at
-        first = (self.streams.live - 1) * self.streams.channels // 2
-        product = ir.Element(self.sums, (i, j * 4 + r * 2 + e + first))
+        beside, columns = self.streams.beside, self.streams.channels // 2
+        # of phases the last is first, as those of a plane are in turn
+        first = (self.streams.live - 1) * columns if beside == 1 else (Number(beside - 1) - i % beside) * columns
+        product = ir.Element(self.sums, (i // beside, j * 4 + r * 2 + e + first))
         rest = {name: laid for name, laid in frame.operands.items() if name not in self.of_row}
         came = {name: ir.Element(ir.Fragment(f"{name}_came", laid.tensor.dtype)) for name, laid in rest.items()}
         for name, laid in rest.items():

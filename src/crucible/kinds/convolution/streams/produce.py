@@ -49,7 +49,7 @@ class Producing:
         k, streams = self.k, self.streams
         steps, more = Number(streams.steps), streams.live - 1
         with k.rounds("t", item.planes + more, unrolled=False) as t:
-            if not streams.once:
+            if not streams.by_part:
                 with k.rounds("s", steps, unrolled=False) as s, self._each_part() as m:
                     self._stage(item, t, m, s)
                 return

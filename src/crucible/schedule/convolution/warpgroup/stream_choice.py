@@ -40,9 +40,9 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 
 
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
-    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, several
-    phases, pools, reductions of rows other than sums beside a result; windows and reductions over channels where
-    float32 is kept exact."""
+    """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, pools,
+    reductions of rows other than sums beside a result; several phases where numbers are rounded, windows and reductions
+    over channels where float32 is kept exact."""
     exact = conv.keeps_float32
     if not adds_up_beside(conv) or conv.pool or not crosses_alone(conv) or (exact and (conv.spread or conv.crossings)):
         return None
@@ -74,11 +74,11 @@ def moved_by(conv: Convolution) -> Moved:
     return Moved(tensors, sums + len(conv.reductions), spread, loads, conv.chain_slots, len(conv.crossings))
 
 
-def _serves(of: Correlation, gpu: Gpu) -> bool:
+def _serves(of: Correlation, gpu: Gpu, *, exact: bool) -> bool:
     return (
         gpu.compute_capability == (9, 0)
         and of.is_dense
-        and math.prod(of.phases) == 1
+        and (math.prod(of.phases) == 1 or (exact and all(all(axis.phases) for axis in of.axes)))
         and not of.folds
         and 0 < len(of.products) <= MOST_PRODUCTS
     )
@@ -101,11 +101,11 @@ def best_streams(
 
 
 def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) -> Iterator[Streams]:
-    if not _serves(of, gpu):
+    if not _serves(of, gpu, exact=exact):
         return
     most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
-        if once and (len(of.axes) < 3 or length == 1):
+        if once and (len(of.axes) < 3 or length == 1 or math.prod(of.phases) > 1):
             continue
         for box, tile_rows in _boxes(of):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
@@ -114,7 +114,7 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) ->
                              machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
-            columns = wanted.live * channels
+            columns = wanted.live * wanted.beside * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_tiles(wanted):
                 yield from _with_slots(wanted, gpu)
 

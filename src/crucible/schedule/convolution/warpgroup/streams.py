@@ -11,6 +11,10 @@ Of three dims the first is walked along. Either every plane of input is staged o
 takes part in: these are columns side by side of one product, and sums move on by so many columns from plane to plane.
 Or each plane of outputs is made of its own planes of input, from the L2 cache mostly, for more positions at a time.
 
+Of several phases those of the last dim are columns side by side of one product too, and leave together; an item makes
+those of the other dims one after the other, from planes that are staged for each (where float32 is kept: else it was
+not measured).
+
 Where float32 is kept exact, planes and weights are there twice (`exact`), and each tap is two or three products. Those
 of a stage and a tile come to be by themselves, and are then added to the tile's sums.
 """
@@ -23,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from crucible.algebra.convolution.correlation import Correlation
+from crucible.algebra.convolution.correlation import Correlation, Product
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import written_sectors
 from crucible.schedule.convolution.exact import Pass, passes
@@ -47,24 +51,52 @@ class Part:
     shift: int
     """From the first plane of the newest plane of outputs."""
     blocks: int
-    """Planes of outputs that it takes part in, the newest first: as many times the channels in one product."""
+    """Planes of outputs that it takes part in, the newest first, or phases of the last dim, the last first: as many
+    times the channels in one product."""
     taps: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
     """Row and column of each from the first, and of each block the offset of its weight; -1 where it has none."""
+    phase: int = 0
+    """Of all dims but the last, counted over them."""
 
 
 @lru_cache(maxsize=256)
 def _parts(of: Correlation, *, once: bool) -> tuple[Part, ...]:
+    if math.prod(of.phases) > 1:
+        return _phased(of)
     weights: dict[tuple[int, tuple[int, int]], int] = {}
     for product in of.products:
-        shifts = [given - axis.shifts[0] for given, axis in zip(product.shift, of.axes, strict=True)]
-        depth, row, column = [0] * (3 - len(shifts)) + shifts
-        weights[depth, (row, column)] = product.weight
+        depth, at = _place(of, product)
+        weights[depth, at] = product.weight
     depths = sorted({depth for depth, _ in weights})
     if not once:
         return tuple(_part([depth], weights) for depth in depths)
     stride = of.axes[0].in_stride
     ends = [max(d for d in depths if d % stride == rest) for rest in sorted({d % stride for d in depths})]
     return tuple(_part(range(end % stride, end + 1, stride), weights) for end in ends)
+
+
+def _place(of: Correlation, product: Product) -> tuple[int, tuple[int, int]]:
+    """Plane, row and column that a product reads, from the first."""
+    shifts = [given - axis.shifts[0] for given, axis in zip(product.shift, of.axes, strict=True)]
+    depth, row, column = [0] * (3 - len(shifts)) + shifts
+    return depth, (row, column)
+
+
+def _phased(of: Correlation) -> tuple[Part, ...]:
+    """Phase by phase of all dims but the last, and of each plane by plane; taps of all phases of the last dim first,
+    as their products are those that sums begin with."""
+    beside = of.phases[-1]
+    found: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
+    for product in of.products:
+        depth, at = _place(of, product)
+        phase, own = divmod(product.phase, beside)
+        taps = found.setdefault((phase, depth), {})
+        taps.setdefault(at, [-1] * beside)[beside - 1 - own] = product.weight
+    parts = list[Part]()
+    for (phase, depth), taps in sorted(found.items()):
+        ordered = sorted(taps.items(), key=lambda tap: (tap[1][-1] < 0, tap[0]))
+        parts.append(Part(depth, beside, tuple((at, tuple(offsets)) for at, offsets in ordered), phase))
+    return tuple(parts)
 
 
 def _part(depths: Sequence[int], weights: dict[tuple[int, tuple[int, int]], int]) -> Part:
@@ -137,9 +169,14 @@ class Streams(Tiling):
         return (len(self.of.axes[0].shifts) - 1) // self.of.axes[0].in_stride + 1 if self.once else 1
 
     @property
+    def beside(self) -> int:
+        """Outputs of a position side by side, the phases of the last dim."""
+        return self.of.phases[-1]
+
+    @property
     def held(self) -> int:
         """Registers of a thread for sums of a tile."""
-        return self.live * self.channels // 2
+        return self.live * self.beside * self.channels // 2
 
     @property
     def fresh(self) -> int:
@@ -245,6 +282,11 @@ class Streams(Tiling):
         return _parts(self.of, once=self.once)
 
     @property
+    def by_part(self) -> bool:
+        """Whether all steps of a part come before the next part: where those are not of the same taps."""
+        return self.once or math.prod(self.of.phases) > 1
+
+    @property
     def last_part(self) -> int:
         """That with which a plane of outputs is complete."""
         if not self.once:
@@ -276,6 +318,12 @@ class Streams(Tiling):
     def word_units(self, part: Part) -> int:
         """Of them, of the higher words or the lower ones."""
         return len(part.taps) * STEP_UNITS * part.blocks * self.channels
+
+    def columns_of(self, tap: tuple[tuple[int, int], tuple[int, ...]]) -> int:
+        """Columns of a tap's product: of phases those up to the last that has a weight."""
+        _, offsets = tap
+        blocks = max(n for n, offset in enumerate(offsets, 1) if offset >= 0) if self.beside > 1 else len(offsets)
+        return blocks * self.channels
 
     @property
     def packed_units(self) -> int:
@@ -334,10 +382,11 @@ class Streams(Tiling):
     def clocks(self) -> float:
         """Estimate for a plane of outputs."""
         item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
-        box = [min(n, whole) for n, whole in zip(self.box, outer, strict=True)]
+        box = [min(n, whole) for n, whole in zip(self.output_box, outer, strict=True)]
         channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
+        positions = self.tiles * GROUPS * TILE * math.prod(self.of.phases)
         return cost.streamed_plane(
-            self.machine, map(self._stage, self.parts), rows=TILE, made=self.tiles * GROUPS * TILE * self.channels,
+            self.machine, map(self._stage, self.parts), rows=TILE, made=positions * self.channels,
             tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums, crossings=self.crossings,
             apart=self.of.axes[-1].outputs * item % 32 > 0,
             written=written_sectors(box, outer, item, partly) * channels,
@@ -348,7 +397,8 @@ class Streams(Tiling):
         go to shared memory."""
         staged, products = self.steps * math.prod(self.staged_plane), len(self.word_passes)
         return cost.Stage(
-            self.steps, self.steps * self.tiles * GROUPS * len(part.taps) * products, part.blocks * self.channels,
+            self.steps, self.steps * self.tiles * GROUPS * len(part.taps) * products,
+            sum(map(self.columns_of, part.taps)) / len(part.taps),
             staged * STEP_UNITS * self.unit * self.words, staged * (1 + self.words) / 4,
             self.steps * 16 * self.weight_units(part), self.steps * self.staged_bytes, self.stage_clocks,
         )  # fmt: skip
