@@ -155,31 +155,38 @@ def test_what_is_ours_for_keeping_float32_alone_is_convolved_once() -> None:
     assert (len(ours[True]), len(ours[False])) == (0, 1)
 
 
-def test_a_weights_gradient_is_estimated_at_three_products_where_float32_is_kept() -> None:
+def test_a_weights_gradient_is_estimated_at_two_products_where_float32_is_kept() -> None:
     of = convolution(PLANE, (128, 64, 3, 3), (1, 1), (0, 0), (1, 1), 1)
     read, grad = (Operand(name, "float32", contiguous(n)) for name, n in (("x", of.in_shape), ("grad", of.out_shape)))
     kept = WeightGradient("weight", of, read, grad, exact=True)
     way = chosen_for_weight(kept, H200)
     assert way is not None
-    assert weight_clocks(kept, way) > 1.5 * weight_clocks(replace(kept, exact=False), way) == 1.5 * way.total_clocks
+    assert weight_clocks(kept, way) > 1.3 * weight_clocks(replace(kept, exact=False), way) == 1.3 * way.total_clocks
 
 
 def test_wide_ones_are_pytorchs_in_half_types() -> None:
     assert not convolves(planned(nn.Conv2d(64, 128, 3), PLANE, torch.relu, torch.bfloat16))
 
 
-@pytest.mark.parametrize("tf32", [True, False])
-@pytest.mark.parametrize(("channels", "kinds"), [(64, [Convolution]), (128, [Convolution, Pool])])
-def test_a_pool_is_not_in_a_wide_ones_kernel(channels: int, kinds: list[type], *, tf32: bool) -> None:
+@pytest.mark.parametrize(
+    ("channels", "tf32", "kinds"),
+    [
+        (64, True, [Convolution]),
+        (128, True, [Convolution, Pool]),
+        (64, False, [Convolution, Pool]),
+        (128, False, [Convolution, Pool]),
+    ],
+)
+def test_a_pool_is_not_in_a_wide_ones_kernel(channels: int, tf32: bool, kinds: list[type]) -> None:
     """Kernels with pools are of warps, which take twice the time of streams there."""
     made, pooled = nn.Conv2d(64, channels, 3), lambda x: F.max_pool2d(torch.relu(x), 2)
     plan = planned(made, PLANE, pooled, torch.float32, tf32=tf32)
     assert [type(each.compute) for each in plan.steps if isinstance(each, Fused)] == kinds
 
 
-def test_where_float32_is_kept_pools_stay_inside_of_several_phases() -> None:
-    """Streams, which would be faster without, make one phase alone."""
-    made, pooled = nn.ConvTranspose3d(64, 128, 3, stride=2), lambda x: F.max_pool3d(x, 2)
-    plan = planned(made, SPACE, pooled, torch.float32, tf32=False)
-    (step,) = (each for each in plan.steps if isinstance(each, Fused))
-    assert isinstance(step.compute, Convolution) and step.compute.pool
+@pytest.mark.parametrize(("channels", "made", "kinds"), [(64, 128, [Convolution, Pool]), (8, 16, [Convolution])])
+def test_where_float32_is_kept_pools_are_where_estimates_say(channels: int, made: int, kinds: list[type]) -> None:
+    """Also of several phases, which streams make then."""
+    layer, pooled = nn.ConvTranspose3d(channels, made, 3, stride=2), lambda x: F.max_pool3d(x, 2)
+    plan = planned(layer, (SPACE[0], channels, *SPACE[2:]), pooled, torch.float32, tf32=False)
+    assert [type(each.compute) for each in plan.steps if isinstance(each, Fused)] == kinds

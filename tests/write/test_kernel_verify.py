@@ -100,6 +100,8 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "a walk that holds words": lambda: walking(WALKS["exact: all_held"]),
     "streams": lambda: streaming(STREAMS["streamed_of_three"]),
     "streams in float32": lambda: streaming(STREAMS["streamed_of_planes_grad_kept"]),
+    "streams of halves": lambda: streaming(STREAMS["streamed_halves"]),
+    "mixed streams": lambda: streaming(STREAMS["streamed_mixed_kept"]),
     "streams that ask ahead": lambda: streaming(STREAMS["streamed_runs_grad"]),
     "streams that add up": lambda: streaming(STREAMS["streamed_summed"]),
     "a gradient by warpgroups": lambda: grouped(GROUPED["two_dims_weight"])[0],
@@ -734,6 +736,18 @@ WRONG: dict[str, Change] = {
     "Split: left out": ("a product", ir.Split, left_out, -1, "is read before anything is in it"),
     "Split: of what is no word": (
         "a product", ir.Split, lambda node: replace(node, value=replace(node.into)), 0, "not tf32 of tf32",
+    ),
+    "SplitInHalves: left out": ("mixed streams", ir.SplitInHalves, left_out, 0, "is read before anything is in it"),
+    "SplitInHalves: of what is no word": (
+        "mixed streams", ir.SplitInHalves, lambda node: replace(node, value=replace(node.into)), 0,
+        "not halves of halves",
+    ),
+    "Product: of pairs that are no words": (
+        "streams of halves", ir.Product, lambda node: replace(node, in_halves=True), 0, "no words that are two",
+    ),
+    "Product: held words that are no pairs": (
+        "a walk that holds words", ir.Product, lambda node: replace(node, in_halves=True), 0,
+        "are no four words of halves",
     ),
     "SplitPairs: left out": ("a mixed product", ir.SplitPairs, left_out, -1, "is read before anything is in it"),
     "SplitPairs: of what is no word": (

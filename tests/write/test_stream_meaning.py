@@ -42,8 +42,18 @@ NEAR = 1e-6
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
+MIXED, PHASED = "streamed_mixed_kept", "streamed_of_rows_phased"
 KEPT, KEPT_ONCE = "streamed_tiles_kept", "streamed_of_planes_grad_kept"
-OTHERWISE = ("streamed_of_three", "streamed_halves", "streamed_summed", "streamed_runs_grad", KEPT, KEPT_ONCE)
+OTHERWISE = (
+    "streamed_of_three",
+    "streamed_halves",
+    "streamed_summed",
+    "streamed_runs_grad",
+    KEPT,
+    KEPT_ONCE,
+    MIXED,
+    PHASED,
+)
 """Those that tests below change are tried as they are, too."""
 
 
@@ -232,7 +242,7 @@ def test_other_divisions_than_streams_do_not_reduce_over_channels() -> None:
     with pytest.raises(MisuseError, match="streams reduce over channels, and Tiling do not"):
         lower_convolution(conv, tiles, TWO)
     summed = replace(conv, results=(replace(conv.results[0], strides=(0, 1, 0, 0), sums=True),))
-    assert chosen(summed, TWO) is None and chosen(replace(conv, exact=True), TWO) is None
+    assert chosen(summed, TWO) is None
     with pytest.raises(MisuseError, match="leave the sums to a program"):
         build_streams(summed, case.divided, TWO)
 
@@ -309,6 +319,12 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
     "Product: without one of lower weights": (KEPT, ir.Product, lambda _: ir.Note("left out"), 1),
     "Product: without one of lower inputs": (KEPT, ir.Product, lambda _: ir.Note("left out"), 9),
     "Split: higher words alone": (KEPT, ir.Split, lambda node: replace(node, part="high"), 1),
+    "SplitInHalves: the other way round": (
+        MIXED, ir.SplitInHalves, lambda node: replace(node, first="rest"), 0,
+    ),
+    "Product: words that are no pairs": (MIXED, ir.Product, lambda node: replace(node, in_halves=False), 0),
+    "Product: without those of lower words": (MIXED, ir.Product, lambda _: ir.Note("left out"), 4),
+    "Product: a phase's alone": (PHASED, ir.Product, lambda node: replace(node, sums=node.sums // 2), 0),
     "Collect: one tile's left out": (KEPT, ir.Collect, lambda _: ir.Note("left out"), 1),
     "Collect: of the last stage alone": (KEPT_ONCE, ir.Collect, lambda node: replace(node, adds=None), 0),
     "Product: on top of another tile's": (KEPT, ir.Product, lambda node: replace(node, adds=()), 27),

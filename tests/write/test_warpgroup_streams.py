@@ -172,6 +172,8 @@ CROSSING = [
                       box=(1, 8, 16), walk=4), False),
             (of_layer("crossing_in_pieces", (1, 16, 3, 70), 40, (3, 3), box=(2, 64), tile_rows=1), True),
             (of_layer("crossing_five_taps", (2, 12, 70), 8, (5,)), True),
+            (kept(of_layer("crossing_tiles", (2, 40, 9, 9), 80, (3, 3), box=(8, 16), channels=40, slots=2)), False),
+            (phased("crossing", (1, 16, 9, 9), 24, (3, 3), stride=2, padding=1, output_padding=1), True),
         )
     ),
 ]  # fmt: skip
@@ -509,7 +511,6 @@ def test_convolutions_of_many_channels_go_to_them(case: Case, columns: int) -> N
     [
         forward("grouped", (2, 16, 9, 9), 64, (3, 3), groups=2),
         transposed("of_phases", (2, 8, 9, 9), 64, (3, 3), stride=2),
-        crossing(forward("kept_crossing", (2, 8, 9, 9), 64, (3, 3), exact=True)),
         spreading(forward("kept", (2, 8, 9, 9), 64, (3, 3), exact=True), 2, 2),
     ],
     ids=lambda case: case.name,
@@ -530,8 +531,22 @@ def test_wide_convolutions_that_keep_float32_go_to_them() -> None:
     found, rounded = chosen(case.fused, H200), chosen(replace(case.fused, exact=False), H200)
     assert isinstance(found, Streams) and found.exact and isinstance(rounded, Streams) and not rounded.exact
     assert found.shared_bytes <= H200.shared_memory_per_block_bytes
-    assert 2 * rounded.total_clocks < found.total_clocks < 3 * rounded.total_clocks
+    assert 1.5 * rounded.total_clocks < found.total_clocks < 2 * rounded.total_clocks
     assert all(each.exact for each in best_for_warpgroups(case.fused, 3, H200) if isinstance(each, Streams))
+
+
+def test_transposed_ones_with_strides_that_keep_float32_go_to_them() -> None:
+    """Level 2's tasks 93 and 2, of 16 taps and 9 in four phases; not where numbers are rounded, which was not
+    measured, nor where a phase has no tap."""
+    layers = [
+        transposed("of_93", (128, 64, 64, 64), 128, (4, 4), stride=2, exact=True),
+        transposed("of_2", (128, 64, 128, 128), 64, (3, 3), stride=2, padding=1, output_padding=1, exact=True),
+    ]
+    for case in layers:
+        found = chosen(case.fused, H200)
+        assert isinstance(found, Streams) and found.exact and found.beside == 2
+        assert stream_division(replace(case.fused, exact=False), H200) is None
+    assert stream_division(transposed("few", (2, 64, 9, 9), 64, (3, 1), stride=2, exact=True).fused, H200) is None
 
 
 def test_tiles_that_keep_float32_take_longer_than_their_parts_say() -> None:

@@ -21,7 +21,7 @@ from crucible.algebra.program import Operand, Result, contiguous
 from crucible.algebra.ranges import interval
 from crucible.algebra.simplify import simplify
 from crucible.gpus import Gpu
-from crucible.graph import Operation
+from crucible.graph import ITEM_BYTES, Operation
 from crucible.plan.join import combined, plain, with_own_names
 from crucible.plan.lazy import (
     CannotJoin,
@@ -57,6 +57,7 @@ from crucible.schedule.convolution.questions import WeightGradient
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.weight_division import Division
 from crucible.schedule.convolution.weights import chosen_for_weight
+from crucible.schedule.cost import program as program_clocks
 from crucible.schedule.machine import machine_of
 
 
@@ -148,6 +149,23 @@ def front_pays(value: Lazy, gpu: Gpu, *, exact: bool) -> bool:
     pair = (turned, grad, plain.source) if math.prod(of.phases) > 1 else (of, plain.source, grad)
     ways = chosen(plain, gpu), chosen(back, gpu), chosen_for_weight(WeightGradient("weight", *pair, exact=exact), gpu)
     return all(type(way) in (Tiling, Division) for way in ways)
+
+
+def pooling_pays(convolving: Convolving, gpu: Gpu, *, exact: bool) -> bool:
+    """Whether a pool goes into the kernel; of a convolution that keeps float32, by estimates of both ways."""
+    of, pool, machine = convolving.correlation, convolving.pool, machine_of(gpu)
+    assert pool is not None
+    if not exact or convolving.source.dtype != "float32":
+        return pays.pooling_inside_pays(machine, max(of.in_channels, of.out_channels))
+    windows = Windows("max", pool.sizes, LEAF)
+    shapes = of.out_shape, windows.outputs(of.out_shape)
+    whole, left = (Result("made", "float32", contiguous(shape), LEAF) for shape in shapes)
+    plain = replace(bare(convolving, "plain"), results=(whole,), front=None, exact=True)
+    apart, inside = least_clocks(plain, gpu), least_clocks(replace(plain, pool=windows, results=(left,)), gpu)
+    moved = ITEM_BYTES["float32"] * sum(map(math.prod, shapes))
+    if inside is None or apart is None:
+        return inside is not None
+    return not pays.pooling_apart_pays(machine, apart + program_clocks(machine, moved, 0), inside)
 
 
 def _in_memory(value: Lazy) -> Lazy:

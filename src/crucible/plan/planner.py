@@ -220,9 +220,7 @@ class _Planner:
         covered = {*self.covers[operation.inputs[0]]}
         readers = {each.name for name in covered for each in self.graph.readers(name)}
         alone = readers <= {*covered, operation.name} and covered.isdisjoint(self.graph.outputs)
-        wide = max(base.correlation.in_channels, base.correlation.out_channels)
-        phased = exact and math.prod(base.correlation.phases) > 1  # which streams do not serve
-        inside = (phased or pays.pooling_inside_pays(self.machine, wide)) and taken.is_feasible(found, self.gpu)
+        inside = taken.is_feasible(found, self.gpu) and convolutions.pooling_pays(base, self.gpu, exact=exact)
         if not alone or not inside:
             raise CannotJoin
         return found

@@ -71,9 +71,11 @@ def strided(m: Machine, clocks: float, is_strided: bool) -> float:
     return clocks * (m.warps.strided_times if is_strided else 1)
 
 
-def tiles_times(m: Machine, *, is_exact: bool) -> float:
+def tiles_times(m: Machine, *, is_exact: bool, phased: bool) -> float:
     """What an estimate of tiles by warps is to be multiplied by."""
-    return m.warps.exact_times if is_exact else 1
+    if not is_exact:
+        return 1
+    return m.warps.exact_phased_times if phased else m.warps.exact_times
 
 
 def sector_traffic(m: Machine, sectors: float) -> float:

@@ -96,10 +96,13 @@ class Warps:
     strided_times: float = 1.2
     """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in eight races,
     0.77 to 1.16 without. From: divisions_tf32_h100.json."""
-    exact_times: float = 1.5
-    """times: what the rest says of tiles that keep float32, whose words are split at each product: 1.36 to 1.76 in nine
-    tasks of level 2, 2.1 and 2.4 in two of four taps a phase. From: notes.md, "KernelBench level 2 at default
+    exact_times: float = 1.6
+    """times: what the rest says of tiles that keep float32, whose words are split at each product: 1.4 to 1.76 by three
+    products in nine tasks of level 2, 1.6 and 1.68 by two in 43 and 10. From: notes.md, "KernelBench level 2 at default
     flags"."""
+    exact_phased_times: float = 2.4
+    """times: the same of several phases: 2.1 and 2.4 by three products in 93 and 91, 2.6 by two in 91. From: notes.md,
+    "KernelBench level 2 at default flags"."""
     beside: float = 1.4
     """times: what a block waits for one by one, where two share a multiprocessor. From: convolutions_h200.json."""
     alone: float = 0.3
@@ -370,6 +373,10 @@ class Choices:
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
     both as measured. From: notes.md, "KernelBench level 2 at default flags"."""
+    exact_pooled_times: float = 0.75
+    """times: the estimate of a kernel that pools and keeps float32, up to which a convolution and a pool behind it are
+    taken: of tasks 10 and 43 of level 2 they say 0.62 and 0.58, and gradients are a pass more. From: notes.md,
+    "KernelBench level 2 at default flags"."""
     most_taps_between: int = 25
     """taps: of a depthwise convolution in two dims between kernels of ours, up to which cuDNN's channels-last ones are
     faster; its weight's gradient of 49 takes 1.5 ms where ours takes 0.12. From: notes.md,

@@ -51,6 +51,11 @@ def pooling_inside_pays(m: Machine, channels: int) -> bool:
     return channels <= m.choices.most_channels
 
 
+def pooling_apart_pays(m: Machine, apart: float, inside: float) -> bool:
+    """Whether a pool does not, where float32 is kept: kernels that pool are of warps there too."""
+    return apart <= m.choices.exact_pooled_times * inside
+
+
 def keeping_pays(m: Machine, kept: float, again: float) -> bool:
     """Whether backward reads the product that forward wrote, rather than computing it again: what both take more."""
     return kept <= m.choices.kept_share * again

@@ -20,7 +20,7 @@ from crucible.schedule.machine import machine_of
 def crossable(conv: Convolution) -> bool:
     """Whether its result is one that may be reduced over channels as it is written: float32, since of a half type it
     is rounded behind the registers that would be reduced."""
-    beside = conv.pool or conv.reductions or conv.crossings or conv.front is not None or conv.exact
+    beside = conv.pool or conv.reductions or conv.crossings or conv.front is not None
     if beside or len(conv.results) != 1:
         return False
     (result,) = conv.results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
 from crucible.schedule import cost
@@ -42,7 +44,8 @@ def clocks(question: Multiplying, way: Tiling) -> float:
         return float(way.total_clocks)
     conv = question.conv
     found = way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
-    return found * cost.tiles_times(way.machine, is_exact=conv.keeps_float32)
+    phased = math.prod(conv.correlation.phases) > 1
+    return found * cost.tiles_times(way.machine, is_exact=conv.keeps_float32, phased=phased)
 
 
 def asked(conv: Convolution) -> Multiplying:

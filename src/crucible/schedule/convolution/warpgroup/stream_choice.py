@@ -41,10 +41,10 @@ MOST_SLOTS, MOST_HIGH = 6, 16
 
 def stream_division(conv: Convolution, gpu: Gpu) -> Streams | None:
     """How warpgroups would share a convolution; None where they do not serve it: GPUs without them, groups, pools,
-    reductions of rows other than sums beside a result; several phases where numbers are rounded, windows and reductions
-    over channels where float32 is kept exact."""
+    reductions of rows other than sums beside a result; several phases where numbers are rounded, windows where float32
+    is kept exact."""
     exact = conv.keeps_float32
-    if not adds_up_beside(conv) or conv.pool or not crosses_alone(conv) or (exact and (conv.spread or conv.crossings)):
+    if not adds_up_beside(conv) or conv.pool or not crosses_alone(conv) or (exact and conv.spread):
         return None
     return stream(conv.correlation, UNITS[conv.source.dtype], gpu, moved_by(conv), exact=exact)
 
@@ -123,7 +123,7 @@ def _holds_tiles(wanted: Streams) -> bool:
     """Whether what tiles take fits in registers; and with reductions over channels two of a tile for each, and where
     its positions are, in each tensor."""
     crossed = 2 * wanted.crossings + max(1, 4 * wanted.tensors)
-    if wanted.crossings and wanted.tiles * (wanted.held + crossed) > MOST_CROSSED:
+    if wanted.crossings and wanted.tiles * (wanted.held + crossed * wanted.beside) + wanted.fresh > MOST_CROSSED:
         return False
     if wanted.exact:
         return wanted.tiles * (wanted.held + OF_A_TILE_KEPT) + wanted.fresh <= MOST_KEPT
