@@ -134,12 +134,11 @@ def test_a_result_that_others_read_is_written() -> None:
     assert readers and not conv.unwritten
 
 
-REFUSED = {
-    "a sum with another tensor": (lambda m, x: m.norm(m.conv(x) + x[:, :1, 2:, 2:]), {}),
-    "a maximum of it": (lambda m, x: torch.softmax(m.conv(x), 1), {}),
-    "float32's precision": (lambda m, x: m.norm(m.conv(x)), {"tf32": False}),
-    "running statistics": (lambda m, x: m.batch.eval()(m.conv(x)), {}),
-    "a pool": (lambda m, x: m.norm(F.max_pool2d(m.conv(x), 2)), {}),
+REFUSED: dict[str, Callable[..., torch.Tensor]] = {
+    "a sum with another tensor": lambda m, x: m.norm(m.conv(x) + x[:, :1, 2:, 2:]),
+    "a maximum of it": lambda m, x: torch.softmax(m.conv(x), 1),
+    "running statistics": lambda m, x: m.batch.eval()(m.conv(x)),
+    "a pool": lambda m, x: m.norm(F.max_pool2d(m.conv(x), 2)),
 }
 
 
@@ -156,8 +155,7 @@ class Other(nn.Module):
 @pytest.mark.usefixtures("pays")
 @pytest.mark.parametrize("why", REFUSED)
 def test_nothing_is_measured_for(why: str) -> None:
-    function, options = REFUSED[why]
-    plan = fuse(trace(Other(function), [torch.randn(2, 3, 10, 10)], drops=True), **options)
+    plan = fuse(trace(Other(REFUSED[why]), [torch.randn(2, 3, 10, 10)], drops=True))
     assert any(isinstance(each.compute, Convolution) for each in fused_steps(plan)) or "pool" in why
     assert not any(each.aside or each.given for each in fused_steps(plan))
 
@@ -176,13 +174,18 @@ def test_it_has_to_pay(batch: int, size: int, taken: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("pays", "no_faults")
 @pytest.mark.parametrize(
-    ("name", "channels"),
-    some([("batch", 16), ("mean behind", 8), ("transposed", 8), ("group", 16), ("less its mean", 8)], 2),
-)
-def test_kernels_give_eagers_values_and_gradients(name: str, channels: int) -> None:
-    """Images far off one another, and one that is not finite, which is its own alone to spoil."""
+    ("name", "tf32"),
+    some([
+        ("batch", True), ("mean behind", True), ("transposed", True), ("group", True), ("less its mean", True),
+        ("group", False), ("transposed", False), ("batch", False),
+    ], 3, lambda case: case == ("group", False)),
+)  # fmt: skip
+def test_kernels_give_eagers_values_and_gradients(name: str, *, tf32: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images far off one another, and one that is not finite, which is its own alone to spoil. Of groups eager's
+    float32 is 1e-5 off here."""
     make, shape = NORMS[name]
     module = make().train()
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
     eager, x = copy.deepcopy(module), torch.randn(shape) * 0.3 + 2
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     fused = crucible.fuse(module, ours, emulate=True)
@@ -194,7 +197,7 @@ def test_kernels_give_eagers_values_and_gradients(name: str, channels: int) -> N
         strict=True,
     )
     for one, other in pairs:
-        assert (one - other).norm() <= 5e-3 * other.norm()
+        assert (one - other).norm() <= (5e-3 if tf32 else 5e-5) * other.norm()
     with torch.no_grad():
         torch.testing.assert_close(fused(x), found.detach(), rtol=1e-4, atol=1e-4)
     if "batch" not in name and name != "less its mean":

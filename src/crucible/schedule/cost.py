@@ -338,7 +338,7 @@ def streamed_windows(m: Machine, rounds: int, waits: int, elements: int) -> floa
 
 def streamed_plane(
     m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, sums: int,
-    crossings: int, apart: bool, written: float,
+    crossings: int, apart: bool, written: float, exact: bool,
 ) -> float:  # fmt: skip
     """For a plane of so many outputs, of whose channels so many sums are taken. What is staged passes shared memory
     twice, coming from L1 and going in. Chains hold tensor cores up, where the other warpgroup is at its own; rows of
@@ -354,7 +354,7 @@ def streamed_plane(
         passed += stage.products * operands + stage.passed + stage.weights / m.sm.shared_bytes
         issued += stage.elements * streams.staged_instructions / m.sm.issued
         waited += stage.steps * stage.waited
-        moved += stage.read + stage.weights / m.sm.l2_times
+        moved += stage.read + stage.weights / (streams.exact_weight_times if exact else m.sm.l2_times)
     moved += SECTOR_BYTES * tensors * written
     loaded = made * loads * (streams.apart_clocks if apart else streams.loaded_clocks) / m.sm.issued
     return overlapping(m, (cores, passed, issued, waited, loaded, moved / m.sm.streamed_bytes))

@@ -257,6 +257,10 @@ class Streams:
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50
     """clocks: the same for each of its elements in a plane. From: not measured."""
+    exact_weight_times: float = 8
+    """times: as fast as memory come weights where float32 is kept, which all blocks read in one order: with 2 estimates
+    of 35 divisions of seven convolutions were 1.2 times what they took, 0.15 apart (deviation of logarithms), with this
+    1.1 and 0.12. From: exact_streams_h200.json."""
     crossing_instructions: float = 6
     """instructions: of an output's share in a reduction over channels. From: not measured."""
 

@@ -23,8 +23,8 @@ to spoil."""
 
 def measurable(conv: Convolution) -> bool:
     """Whether moments of its result are written: of chains over numbers of channels alone, which are known before the
-    products are. What float32's precision is kept of goes by other kernels."""
-    beside = conv.pool or conv.spread or conv.reductions or conv.front is not None or conv.exact
+    products are."""
+    beside = conv.pool or conv.spread or conv.reductions or conv.front is not None
     of_channel = all(not any(each.strides[:1] + each.strides[2:]) for each in conv.operands)
     is_plain = len(conv.results) == 1 and conv.results[0].strides == contiguous(conv.made_shape)
     return not beside and of_channel and is_plain

@@ -389,7 +389,7 @@ class Streams(Tiling):
             self.machine, map(self._stage, self.parts), rows=TILE, made=positions * self.channels,
             tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums, crossings=self.crossings,
             apart=self.of.axes[-1].outputs * item % 32 > 0,
-            written=written_sectors(box, outer, item, partly) * channels,
+            written=written_sectors(box, outer, item, partly) * channels, exact=self.exact,
         )  # fmt: skip
 
     def _stage(self, part: Part) -> cost.Stage:
