@@ -377,7 +377,7 @@ class Choices:
     most_exact_transposed: int = 128
     """channels: of a transposed convolution that keeps float32, with strides or in three dims, up to which ours do; of
     both as measured. From: notes.md, "KernelBench level 2 at default flags"."""
-    exact_pooled_times: float = 0.75
+    exact_pooled_times: float = 0.65
     """times: the estimate of a kernel that pools and keeps float32, up to which a convolution and a pool behind it are
     taken: of tasks 10 and 43 of level 2 they say 0.62 and 0.58, and gradients are a pass more. From: notes.md,
     "KernelBench level 2 at default flags"."""
