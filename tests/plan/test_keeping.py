@@ -127,6 +127,22 @@ def test_streams_write_a_product_alone_and_tiles_beside_the_result(
     assert step.saved and step.product_alone == alone
 
 
+@pytest.mark.parametrize("tf32", [True, False])
+def test_forward_that_keeps_a_product_has_kernels_of_its_own(tf32: bool) -> None:
+    """Level 2's task 61, whose norm takes moments: the number that they are around was found by two of one name, in
+    float32's precision, and the file did not build."""
+    layers = nn.ConvTranspose3d(64, 128, 3, bias=False), nn.ReLU(), nn.GroupNorm(8, 128)
+    with torch.device("meta"):
+        x = torch.empty((16, 64, 32, 32, 32), requires_grad=True)
+    step = convolving(fuse(trace(nn.Sequential(*layers).to("meta"), [x]), tf32=tf32))
+    assert step.saved and step.aside
+    plain, keeping = (
+        {kernel.name for each in lowered_forward(step, H200, keeping=kept) for kernel in each.kernels}
+        for kept in (False, True)
+    )
+    assert plain.isdisjoint(keeping)
+
+
 @pytest.mark.parametrize("why", ["a chain that is linear", "a half type"])
 def test_what_need_not_or_would_move_more_is_not_kept(why: str) -> None:
     step = step_of("double") if "linear" in why else step_of("gelu", torch.bfloat16)

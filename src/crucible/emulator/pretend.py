@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.amp import autocast_mode
 from torch.overrides import TorchFunctionMode
 
 from crucible.emulator import graphs, memories, recording, streams
@@ -141,7 +142,8 @@ def install(gpu: Gpu) -> None:
     tensor.record_stream = _always(None)
     recurrent: Any = torch.nn.RNNBase
     recurrent.flatten_parameters = _always(None)  # cuDNN's, where PyTorch was built with it
-    torch.amp.autocast.__init__ = _autocast_on_cpu(torch.amp.autocast.__init__)  # type: ignore[method-assign]
+    autocast: Any = autocast_mode.autocast
+    autocast.__init__ = _autocast_on_cpu(autocast.__init__)
     mode: Any = OnCpu()
     mode.__enter__()
 

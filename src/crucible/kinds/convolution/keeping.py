@@ -38,7 +38,8 @@ def lower_keeping(
     chain = _chain(conv, kept[0])
     if moments is None:
         return lower_convolution(apart, gpu=gpu), chain
-    return near(conv, moments), lower_convolution(apart, gpu=gpu), measured(chain, moments)
+    named = replace(conv, name=apart.name)  # forward without gradients has a kernel of the other name
+    return near(named, moments), lower_convolution(apart, gpu=gpu), measured(chain, moments)
 
 
 def _crossing(
