@@ -65,7 +65,7 @@ def write(
     """A Python file with `ModelNew` for a task, at its sizes and in its mode: CUDA C++ and operators of PyTorch.
 
     With tf32=False convolutions of float32 tensors keep float32's precision: where kernels of ours compute them, by
-    three products of TF32 for each, else as `torch.backends.cudnn.allow_tf32` says. Products of matrices (linear layers
+    several products of fewer bits, else as `torch.backends.cudnn.allow_tf32` says. Products of matrices (linear layers
     among them) are ours then where warpgroup instructions are estimated faster than cuBLAS without tensor cores.
     Kernels are laid out for `gpu`; on one of less shared memory some may not start. With `tune` the few divisions of
     each convolution that are estimated best are verified and timed here, and the fastest taken (see

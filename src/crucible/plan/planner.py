@@ -62,7 +62,7 @@ def fuse(
 ) -> Plan:
     """Chooses what shares a kernel, of the graph after algebraic rewrites, unless `rewrite` is False. An operation that
     nothing here covers stays a call of PyTorch. Convolutions of float32 tensors whose operands may not be rounded to
-    TF32 take three products of TF32 for each; products of matrices do as `tf32_linear` says (as `tf32` where None).
+    TF32 take several products of fewer bits; products of matrices do as `tf32_linear` says (as `tf32` where None).
     Shared memory and multiprocessors are those of `gpu`. What several kernels would convolve again is computed once,
     into memory. What draws random numbers stays PyTorch's: from the same seed they are those of the module."""
     rounding = taken.Rounding(tf32, tf32 if tf32_linear is None else tf32_linear)

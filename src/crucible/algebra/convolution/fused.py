@@ -46,7 +46,7 @@ class Convolution:
     along any dim."""
 
     exact: bool = False
-    """Whether float32 stays float32, by three products of TF32 each, where it is rounded to TF32 otherwise."""
+    """Whether float32 stays float32, by several products each, where it is rounded to TF32 otherwise."""
     pool: Windows | None = None
     """What is left of the products before the chains; `LEAF` is what is left."""
     spread: Spread | None = None

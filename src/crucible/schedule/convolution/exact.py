@@ -35,13 +35,8 @@ is 2^-11 of the last. By a model of that P90 is 6.7e-7 off, and 2.0e-6 with a ta
 MIXED = (Pass(True, True), *ROUNDED)
 
 
-def is_mixed(of: Correlation) -> bool:
-    """Whether a correlation that keeps float32 does so by two products."""
-    return of.depth >= MIXED_DEPTH
-
-
 def passes(of: Correlation, *, exact: bool) -> tuple[Pass, ...]:
     """In their order."""
     if not exact:
         return ROUNDED
-    return MIXED if is_mixed(of) else THREE
+    return MIXED if of.depth >= MIXED_DEPTH else THREE

@@ -62,7 +62,7 @@ class Scatter(Tiling):
     slots: int = 2
     """Places for inputs: of two rows, so many channels as are multiplied at once."""
     exact: bool = False
-    """Whether float32 is kept, by three products of TF32: of both words of weights, and of both of inputs."""
+    """Whether float32 is kept, by several products: of both words of weights, and of both of inputs."""
     sms: int = 132
     """Multiprocessors among which items are dealt."""
 
