@@ -35,8 +35,10 @@ from crucible.algebra.program import Operand
 from crucible.gpus import H200, known_gpu
 from crucible.kinds.convolution.lower import lower_convolution
 from crucible.print.written import Lowered
+from crucible.schedule.convolution.choice import chosen
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.phases import PhaseWalks, best_phase_walks, phase_division, walk_phases
+from crucible.schedule.convolution.warpgroup.streams import Streams
 from support import some
 
 P38 = transposed("p38", (32, 32, 16, 32, 32), 64, (3, 3, 3), stride=2, padding=1, output_padding=1)
@@ -290,10 +292,15 @@ def test_shares_are_dealt_by_what_they_take() -> None:
         transposed("grouped", (2, 16, 9, 9), 64, (3, 3), stride=2, groups=2),
         transposed("heavy", (2, 256, 9, 9), 256, (3, 3), stride=2),
         transposed("without_taps", (2, 8, 9, 9), 64, (1, 1), stride=2),
-        transposed("exact", (2, 8, 9, 9), 64, (3, 3), stride=2, exact=True),
     ],
     ids=lambda case: case.name,
 )
 def test_what_they_do_not_serve_is_left_to_warps(case: Case) -> None:
     assert phase_division(case.fused, H200) is None
     assert not lower_convolution(case.fused, gpu=H200).kernels[1].architecture
+
+
+def test_where_float32_is_kept_streams_make_phases() -> None:
+    case = transposed("exact", (2, 8, 9, 9), 64, (3, 3), stride=2, exact=True)
+    assert phase_division(case.fused, H200) is None
+    assert isinstance(chosen(case.fused, H200), Streams)
