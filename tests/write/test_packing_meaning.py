@@ -112,17 +112,21 @@ def test_every_element_has_one_place(name: str) -> None:
     assert places(kernel, case) == Counter({each: n * copies for each, n in expected.items()})
 
 
-@pytest.mark.parametrize("name", ["exact: rows", "streams: streamed_tiles_kept"])
-def test_float32_kept_exact_is_the_sum_of_its_words(name: str) -> None:
-    """Walks have all lower words behind all higher ones, streams those of each stage."""
-    case = PACKED[name]
+def in_two_words(case: Case) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A weight, and what is packed of it, [stage][word][..]: walks have all second words behind all first ones, streams
+    those of each stage."""
     kernel = packing(case)
     stages = case.divided.steps if type(case.divided) is Streams else 1
     weight, packed = kernel.tensors
     draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
-    found = elements(run(kernel, {weight.name: draw})[packed.name], "float32").reshape(
-        case.divided.channel_tiles * stages, 2, -1
-    )
+    words = run(kernel, {weight.name: draw})[packed.name]
+    return draw, words.reshape(case.divided.channel_tiles * stages, 2, -1)
+
+
+@pytest.mark.parametrize("name", ["exact: rows", "streams: streamed_tiles_kept"])
+def test_float32_kept_exact_is_the_sum_of_its_words(name: str) -> None:
+    draw, words = in_two_words(PACKED[name])
+    found = elements(words, "float32")
     whole = found.sum(1)
     assert np.allclose(np.sort(whole[whole != 0]), np.sort(draw), rtol=2**-21)
     assert np.abs(found[:, 1]).max() < 2**-10 * np.abs(draw).max()
@@ -130,12 +134,7 @@ def test_float32_kept_exact_is_the_sum_of_its_words(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["exact: mixed", "streams: streamed_mixed_kept"])
 def test_a_second_word_is_what_tf32_leaves_below_the_number_itself(name: str) -> None:
-    case = PACKED[name]
-    kernel = packing(case)
-    stages = case.divided.steps if type(case.divided) is Streams else 1
-    weight, packed = kernel.tensors
-    draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
-    words = run(kernel, {weight.name: draw})[packed.name].reshape(case.divided.channel_tiles * stages, 2, -1)
+    draw, words = in_two_words(PACKED[name])
     high = elements(words[:, 0], "float32")
     rest, near = np.moveaxis(elements(words[:, 1], "bfloat16").reshape(*high.shape, 2), -1, 0)
     assert np.allclose(np.sort((high + rest)[high != 0]), np.sort(draw), rtol=2**-19)

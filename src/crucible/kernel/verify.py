@@ -319,17 +319,13 @@ class _Verifier(Reader):
     def _(self, node: ir.Fence) -> None:
         warpgroups.fence(self)
 
-    @node.register
-    def _(self, node: ir.Split) -> None:
+    @node.register(ir.Split | ir.SplitInHalves)
+    def _(self, node: ir.Split | ir.SplitInHalves) -> None:
         warpgroups.split(self, node)
 
     @node.register
     def _(self, node: ir.SplitPairs) -> None:
         warpgroups.split_pairs(self, node)
-
-    @node.register
-    def _(self, node: ir.SplitInHalves) -> None:
-        warpgroups.split_in_halves(self, node)
 
     @node.register
     def _(self, node: ir.Mma) -> None:

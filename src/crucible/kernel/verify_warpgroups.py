@@ -223,12 +223,12 @@ def fence(reader: Reader) -> None:
 # products
 
 
-def split(reader: Reader, node: ir.Split) -> None:
+def split(reader: Reader, node: ir.Split | ir.SplitInHalves) -> None:
     reader.element(node.value, is_read=True)
     reader.put(node.into, node.declares)
-    types = (node.value.of.dtype, node.into.of.dtype)
-    if types != ("word", "tf32") or node.into.vector != node.value.vector:
-        reader.say(f"{node.into.of.name}: of words as many tf32 are made, not {types[1]} of {types[0]}")
+    types, made = (node.value.of.dtype, node.into.of.dtype), "tf32" if isinstance(node, ir.Split) else "halves"
+    if types != ("word", made) or node.into.vector != node.value.vector:
+        reader.say(f"{node.into.of.name}: of words as many {made} are made, not {types[1]} of {types[0]}")
 
 
 def split_pairs(reader: Reader, node: ir.SplitPairs) -> None:
@@ -238,14 +238,6 @@ def split_pairs(reader: Reader, node: ir.SplitPairs) -> None:
     given, into = {(each.of.dtype, each.vector) for each in node.values}, node.into
     if given != {("word", into.vector)} or into.of.dtype != "halves":
         reader.say(f"{into.of.name}: of two times as many words halves are made, not {into.of.dtype} of {given}")
-
-
-def split_in_halves(reader: Reader, node: ir.SplitInHalves) -> None:
-    reader.element(node.value, is_read=True)
-    reader.put(node.into, node.declares)
-    types = (node.value.of.dtype, node.into.of.dtype)
-    if types != ("word", "halves") or node.into.vector != node.value.vector:
-        reader.say(f"{node.into.of.name}: of words as many halves are made, not {types[1]} of {types[0]}")
 
 
 def mma(reader: Reader, node: ir.Mma) -> None:
