@@ -101,6 +101,8 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "streams": lambda: streaming(STREAMS["streamed_of_three"]),
     "streams in float32": lambda: streaming(STREAMS["streamed_of_planes_grad_kept"]),
     "streams of halves": lambda: streaming(STREAMS["streamed_halves"]),
+    "scaled streams": lambda: streaming(STREAMS["streamed_layer_scaled"]),
+    "a weight with scales": lambda: packing(PACKED["streams: streamed_layer_scaled"]),
     "mixed streams": lambda: streaming(STREAMS["streamed_mixed_kept"]),
     "streams that ask ahead": lambda: streaming(STREAMS["streamed_runs_grad"]),
     "streams that add up": lambda: streaming(STREAMS["streamed_summed"]),
@@ -533,6 +535,15 @@ def outside(node: Any) -> ir.Node:
     return ir.Scope(node.body)
 
 
+def with_little_scratch(node: ir.Scale) -> ir.Node:
+    return replace(node, scratch=replace(node.scratch, shape=(Number(8),)))
+
+
+def as_many(node: ir.SplitScaled) -> ir.Node:
+    into = replace(node.into.of, shape=(*node.into.of.shape[:-1], node.value.of.shape[-1]))
+    return replace(node, into=ir.Element(into, node.into.at))
+
+
 def by_tiles_that_nobody_rounded(node: ir.Mma) -> ir.Node:
     (rows, tile), *rest = node.terms
     return replace(node, terms=((replace(rows, dtype="word"), tile), *rest))
@@ -741,6 +752,35 @@ WRONG: dict[str, Change] = {
     "SplitInHalves: of what is no word": (
         "mixed streams", ir.SplitInHalves, lambda node: replace(node, value=replace(node.into)), 0,
         "not halves of halves",
+    ),
+    "Largest: of nothing before": ("a weight with scales", ir.Declare, left_out, 0, "largest is not declared"),
+    "Largest: of what is no pack": (
+        "scaled streams", ir.Largest, lambda node: replace(node, value=node.into), 0, "not of float32",
+    ),
+    "Scale: by some": ("scaled streams", ir.Scale, by_a_thread, 0, "a scale stands under a condition that differs"),
+    "Scale: of fewer than come": (
+        "scaled streams", ir.Scale, lambda node: replace(node, threads=128), 0, "128 threads find a scale",
+    ),
+    "Scale: of some of a block": (
+        "a weight with scales", ir.Scale, lambda node: replace(node, threads=256), 0, "256 threads find a scale",
+    ),
+    "Scale: a warp's number for a thread's": (
+        "scaled streams", ir.Scale, lambda node: replace(node, thread=node.thread // 32), 0, "counted from 0",
+    ),
+    "Scale: outside of its stage": (
+        "scaled streams", ir.Fill, outside, 0, "scales is stored by threads to whom its stage does not belong",
+    ),
+    "Scale: in little scratch": (
+        "a weight with scales", ir.Scale, with_little_scratch, 0, "are no float32 a warp",
+    ),
+    "Scale: twice in one scratch": ("a weight with scales", ir.Scale, twice, 0, "may still be reading it"),
+    "SplitScaled: left out": ("scaled streams", ir.SplitScaled, left_out, 0, "is read before anything is in it"),
+    "SplitScaled: as many": (
+        "scaled streams", ir.SplitScaled, as_many, 0, "half as many halves are made",
+    ),
+    "Collect: times what is no number": (
+        "scaled streams", ir.Collect, lambda node: replace(node, factor=ir.Element(ir.Fragment("factor", "word"))), 0,
+        "which is word",
     ),
     "Product: of pairs that are no words": (
         "streams of halves", ir.Product, lambda node: replace(node, in_halves=True), 0, "no words that are two",

@@ -45,6 +45,7 @@ PACKED = {
     for case in test.CASES[:30]
     if type(case) is Case and (case.dtype == "float32" or math.prod(case.weight_shape) < MOST)
 }
+SCALED = [name for name, case in PACKED.items() if isinstance(case.divided, Streams) and case.divided.scaled]
 FINISHED = {
     case.name: case
     for test in (test_convolution, test_warpgroup_weights)
@@ -96,7 +97,10 @@ def places(kernel: ir.Kernel, case: Case) -> Counter[float]:
     return Counter(each for each in elements(words, dtype).tolist() if each)
 
 
-@pytest.mark.parametrize("name", some(list(PACKED), 5, lambda name: name == "streams: streamed_of_planes_grad_kept"))
+ONCE = [name for name in PACKED if name not in SCALED]
+
+
+@pytest.mark.parametrize("name", some(ONCE, 5, lambda name: name == "streams: streamed_of_planes_grad_kept"))
 def test_every_element_has_one_place(name: str) -> None:
     """Or as many as there are rows of its channel, where an instruction has more rows than there are channels."""
     case = PACKED[name]
@@ -140,6 +144,33 @@ def test_a_second_word_is_what_tf32_leaves_below_the_number_itself(name: str) ->
     assert np.allclose(np.sort((high + rest)[high != 0]), np.sort(draw), rtol=2**-19)
     assert np.allclose(near, high + rest, rtol=2**-8)
     assert np.abs(rest).max() < 2**-10 * np.abs(draw).max()
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_words_of_fp16_are_a_stages_weights_by_one_power_of_two(name: str) -> None:
+    """And every weight has one place, whatever stages differ in."""
+    case, kernel = PACKED[name], packing(PACKED[name])
+    assert verify(kernel) == () and isinstance(case.divided, Streams)
+    streams, (weight, packed) = case.divided, kernel.tensors
+    draw = np.random.default_rng(1).standard_normal(weight.elements).astype(np.float32)
+    draw *= 2.0 ** np.linspace(-6, 6, weight.elements).astype(int)
+    used = {product.weight for product in streams.of.products}
+    taps = np.prod(case.weight_shape[2:])
+    every = np.sort([each for k, each in enumerate(draw) if k % taps in used])
+    words = run(kernel, {weight.name: draw})[packed.name].astype(np.int32)
+    behind = streams.channel_tiles * streams.packed_units * 4
+    scales, tiles = words[behind:].view(np.float32), words[:behind].reshape(streams.channel_tiles, -1)
+    assert (np.frexp(scales)[0] == 0.5).all() and len(scales) == streams.channel_tiles * streams.stages
+    found = list[Any]()
+    for number, scale in enumerate(scales):
+        tile, stage = divmod(number, streams.stages)
+        part, step = divmod(stage, streams.steps)
+        units = streams.weight_units(streams.parts[part])
+        begin = streams.begins[part] + step * units
+        high, low = tiles[tile, begin * 4 : (begin + units) * 4].view(np.float16).astype(np.float64).reshape(2, -1)
+        assert 2**14 <= np.abs(high).max() < 2**15 + 1 and np.abs(low).max() <= 2**3
+        found.append((high + low)[high != 0] / scale)
+    assert np.allclose(np.sort(np.concatenate(found)), every, rtol=2**-19)
 
 
 @pytest.mark.parametrize("name", some(list(FINISHED), 3))

@@ -23,7 +23,7 @@ from test_warpgroup_streams import Spreading
 from crucible.algebra.program import Result, contiguous
 from crucible.errors import MisuseError
 from crucible.kernel import nodes as ir
-from crucible.kernel.index import ZERO
+from crucible.kernel.index import ZERO, Number
 from crucible.kernel.meaning import Stuck, run
 from crucible.kernel.memory import BARRIER, memory, pipelines
 from crucible.kernel.verify import verify
@@ -42,7 +42,7 @@ NEAR = 1e-6
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
-MIXED, PHASED = "streamed_mixed_kept", "streamed_of_rows_phased"
+MIXED, PHASED, SCALED = "streamed_mixed_kept", "streamed_of_rows_phased", "streamed_layer_scaled"
 KEPT, KEPT_ONCE = "streamed_tiles_kept", "streamed_of_planes_grad_kept"
 OTHERWISE = (
     "streamed_of_three",
@@ -53,6 +53,7 @@ OTHERWISE = (
     KEPT_ONCE,
     MIXED,
     PHASED,
+    SCALED,
 )
 """Those that tests below change are tried as they are, too."""
 
@@ -117,7 +118,13 @@ def test_any_division_of_any_shape_keeps_float32(seed: int) -> None:
     assert error(case, kernel) < NEAR
 
 
-@pytest.mark.parametrize("name", [KEPT, KEPT_ONCE])
+@pytest.mark.parametrize("apart", [-40, 40])
+def test_stages_of_any_magnitude_keep_float32(apart: int) -> None:
+    """And as well as others: each is 2^40 of the one before."""
+    assert error(EVERY[SCALED], streaming(EVERY[SCALED]), apart=apart) < NEAR
+
+
+@pytest.mark.parametrize("name", [KEPT, KEPT_ONCE, SCALED])
 def test_what_is_largest_is_added_last_of_a_stage_that_begins_anew(name: str) -> None:
     """Or tensor cores would cut something off of the whole sum at each addition."""
     case, kernel = EVERY[name], streaming(EVERY[name])
@@ -130,7 +137,7 @@ def test_what_is_largest_is_added_last_of_a_stage_that_begins_anew(name: str) ->
         units = case.divided.plane_word_units, case.divided.word_units(part)
         lower = [(each.rows[1] >= units[0], each.columns[1] >= units[1]) for each in products]  # type: ignore[operator]
         taps = len(part.taps)
-        if name == KEPT:
+        if name != KEPT_ONCE:
             assert lower == [(False, True)] * taps + [(True, False)] * taps + [(False, False)] * taps
         else:
             assert lower == [(True, True)] * taps + [(False, False)] * taps
@@ -298,6 +305,11 @@ def of_the_first_step(node: ir.Carry) -> ir.Node:
     return replace(node, source=replace(node.source, at=ZERO))
 
 
+def of_the_first_weights(node: ir.Load) -> ir.Node:
+    assert isinstance(node.source, ir.Global)
+    return replace(node, source=replace(node.source, at=Number(node.source.tensor.elements - 6)))
+
+
 def rows_further(node: ir.Product) -> ir.Node:
     assert not isinstance(node.rows, ir.Element)
     matrix, by = node.rows
@@ -324,6 +336,10 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
     ),
     "Product: words that are no pairs": (MIXED, ir.Product, lambda node: replace(node, in_halves=False), 0),
     "Product: without those of lower words": (MIXED, ir.Product, lambda _: ir.Note("left out"), 4),
+    "SplitScaled: higher words alone": (SCALED, ir.SplitScaled, lambda node: replace(node, part="high"), 1),
+    "Largest: not found": (SCALED, ir.Largest, lambda _: ir.Note("left out"), 0),
+    "Collect: not multiplied": (SCALED, ir.Collect, lambda node: replace(node, factor=None), 0),
+    "Load: a scale of another stage's weights": (SCALED, ir.Load, of_the_first_weights, 13),
     "Product: a phase's alone": (PHASED, ir.Product, lambda node: replace(node, sums=node.sums // 2), 0),
     "Collect: one tile's left out": (KEPT, ir.Collect, lambda _: ir.Note("left out"), 1),
     "Collect: of the last stage alone": (KEPT_ONCE, ir.Collect, lambda node: replace(node, adds=None), 0),
@@ -336,7 +352,7 @@ def test_what_is_wrong_makes_other_outputs(word: str) -> None:
     name, kind, change, which = WRONG[word]
     wrong = changed(streaming(EVERY[name]), kind, change, which)
     try:
-        assert not error(EVERY[name], wrong) < NEAR
+        assert not error(EVERY[name], wrong, apart=20 * (name == SCALED)) < NEAR
     except OutOfBounds:
         assert word == "Load: of neighbours"
 

@@ -55,12 +55,17 @@ def held(shape: tuple[int, ...], seed: int) -> torch.Tensor:
     return torch.randint(-64, 64, shape, generator=torch.Generator().manual_seed(seed)).double() / 64
 
 
-def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None) -> float:
-    """In relative L2, of the result that is furthest off; of the case's convolution or another one of its shape."""
+def error(case: Case, kernel: ir.Kernel, conv: Convolution | None = None, *, apart: int = 0) -> float:
+    """In relative L2, of the result that is furthest off; of the case's convolution or another one of its shape. Each
+    sixteen channels of the input are 2^`apart` larger than those before, and their weights as much smaller."""
     of, conv = case.correlation, conv or case.fused
     x, weight = held(of.in_shape, 1), held(case.weight_shape, 2)
     if case.exact:  # what three products lose nothing of
         x, weight = x + x.flip(0) * 2**-13, weight + weight.flip(0) * 2**-13
+    if apart:
+        by = 2.0 ** (apart * torch.arange(of.in_channels).div(16, rounding_mode="floor"))
+        by = by.view(1, -1, *[1] * (x.ndim - 2))
+        x, weight = x * by, weight / by
     given = {each.name: held((extent(each, of.out_shape),), number) for number, each in enumerate(conv.operands, 3)}
     values = {
         each.name: torch.as_strided(given[each.name], of.out_shape, each.strides).numpy() for each in conv.operands

@@ -66,3 +66,5 @@ class Collect:
     """Where they are added to what was there; elsewhere, or nowhere, they take its place."""
     or_where: Condition = ()
     """Where they are as well, if there is more to it."""
+    factor: Element | None = None
+    """By which they are multiplied first; a float32."""

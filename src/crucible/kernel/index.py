@@ -572,4 +572,7 @@ def _atom(index: Index, here: Surroundings) -> Range:
             return Range(0, (1 << max(left.high, right.high).bit_length()) - 1)
         if right.low == right.high > 0 and left.low >= 0:
             return left.divided(right.low) if index.sign == "/" else left.rest(right.low)
+        if index.sign in "/%" and right.low > 0 and left.low >= 0:  # by one of several numbers
+            quotients = Range(left.low // right.high, left.high // right.low)
+            return quotients if index.sign == "/" else Range(0, min(left.high, right.high - 1))
     raise ValueError(f"nothing is known of {index}: a variable that no Let and no For sets, or a negative dividend")

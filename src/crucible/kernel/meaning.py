@@ -17,6 +17,7 @@ from crucible.algebra.evaluate import evaluate
 from crucible.gpus import WARP
 from crucible.kernel import meaning_bulk as bulk
 from crucible.kernel import meaning_pipelines as pipelines
+from crucible.kernel import meaning_scaled as scaled
 from crucible.kernel import meaning_sharing as sharing
 from crucible.kernel import meaning_streams as streams
 from crucible.kernel import meaning_windows as windows
@@ -391,6 +392,18 @@ class _Run(Places):
         value = self.registers[node.value.of][self.element(node.value)]
         parts = value, value - nearest(value)
         self._set(node.into, pairs(*(parts if node.first == "near" else parts[::-1])), node.declares)
+
+    @node.register
+    def _(self, node: ir.Largest) -> None:
+        self._set(node.into, scaled.largest(self, node), False)
+
+    @node.register
+    def _(self, node: ir.Scale) -> None:
+        self._set(node.into, scaled.scale(self, node), True)
+
+    @node.register
+    def _(self, node: ir.SplitScaled) -> None:
+        self._set(node.into, scaled.split(self, node), True)
 
     @node.register
     def _(self, node: ir.Mma) -> None:

@@ -65,6 +65,8 @@ def turns(run: Places, node: ir.InTurn) -> Waits:
 
 def collect(run: Places, node: ir.Collect) -> None:
     into, at, value = run.registers[node.into.of], run.element(node.into), run.registers[node.value]
+    if node.factor:
+        value = value * run.registers[node.factor.of][run.element(node.factor)]
     before = into[at][: len(value)]
     made = value if node.adds is None else value + np.where(added(run, node), before, 0)
     before[:] = np.where(run.active, made, before)

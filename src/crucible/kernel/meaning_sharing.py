@@ -33,6 +33,7 @@ def share(run: Places, node: ir.Share) -> Waits:
     for number in range(count):
         run.variables[node.variable] = np.broadcast_to(number, run.shape)
         yield from window(run, of)
+        run.shared |= run.window[0]  # what threads read themselves, of a window of one stage
         for team in range(of.teams):
             first = (team - ring.turn) % of.teams
             for task in range(first, tasks, of.teams) if node.task else (0,):

@@ -28,6 +28,7 @@ from crucible.kernel.places import (
     Tensor,
     Turns,
 )
+from crucible.kernel.scaled_nodes import Largest, Scale, SplitScaled
 from crucible.kernel.sharing import Ask, Fetch, Foresee, Meet, Share, Steps
 from crucible.kernel.sliding import (
     Bring,
@@ -49,10 +50,10 @@ from crucible.kernel.window_nodes import Exchange, Flip, Take, Vote
 __all__ = [
     "HELD", "ITEM_BYTES", "Advance", "Ahead", "Ask", "AsyncCopy", "Bring", "Brought", "Carry", "Collect", "Copy",
     "Deal", "Describe", "Element", "Exchange", "Fetch", "Flip", "Foresee", "Fragment", "Global", "Held", "InShared",
-    "InTurn", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Math", "Matrix", "Meet", "MoveOn",
-    "MultiplyTiles", "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided", "Send",
-    "Share", "Shared", "Slide", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn", "Turns", "Vacant", "Vote",
-    "Walk", "WarpMma",
+    "InTurn", "Largest", "Leave", "Level", "LoadMatrix", "LoadTiles", "Margins", "Math", "Matrix", "Meet", "MoveOn",
+    "MultiplyTiles", "Own", "Pipeline", "Pointer", "Prefetch", "Product", "Products", "Provide", "Provided",
+    "Scale", "Send", "Share", "Shared", "Slide", "SplitScaled", "Spot", "Steps", "Stretch", "Take", "Tensor", "Turn",
+    "Turns", "Vacant", "Vote", "Walk", "WarpMma",
 ]  # fmt: skip
 """What is defined elsewhere, for those who import nodes alone."""
 
@@ -393,6 +394,7 @@ Node: TypeAlias = (
     | Carry | MoveOn | Ahead | Advance | Prefetch
     | AsyncCopy | Turn | Own | LoadMatrix | WarpMma | LoadTiles | MultiplyTiles
     | Take | Flip | Vote | Exchange
+    | Largest | Scale | SplitScaled
     | Sync
 )  # fmt: skip
 Body: TypeAlias = tuple[Node, ...]

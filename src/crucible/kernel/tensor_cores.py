@@ -119,7 +119,7 @@ def converted(value: Array, given: str, wanted: str) -> Array:
     """Of element types; rounded to TF32 alone."""
     if (given, wanted) in (("float32", "tf32"), ("word", "tf32")):
         return nearest(value)
-    if (given, wanted) == ("int32", "tf32"):
+    if (given, wanted) in (("int32", "tf32"), ("int32", "word")):
         return value.astype(np.int32).view(np.float32).astype(np.float64)
     if (given, wanted) == ("uint8", "bytes"):
         return np.asarray(value[0] + 256 * value[1])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from crucible.errors import KernelError
 from crucible.kernel import nodes as ir
 from crucible.kernel import verify_bulk as bulk
+from crucible.kernel import verify_scaled as scaled
 from crucible.kernel import verify_sharing as sharing
 from crucible.kernel import verify_sliding as sliding
 from crucible.kernel import verify_streams as streams
@@ -326,6 +327,18 @@ class _Verifier(Reader):
     @node.register
     def _(self, node: ir.SplitPairs) -> None:
         warpgroups.split_pairs(self, node)
+
+    @node.register
+    def _(self, node: ir.Largest) -> None:
+        scaled.largest(self, node)
+
+    @node.register
+    def _(self, node: ir.Scale) -> None:
+        scaled.scale(self, node)
+
+    @node.register
+    def _(self, node: ir.SplitScaled) -> None:
+        scaled.split(self, node)
 
     @node.register
     def _(self, node: ir.Mma) -> None:

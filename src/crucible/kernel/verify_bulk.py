@@ -177,6 +177,10 @@ def collect(reader: Reader, node: ir.Collect) -> None:
         reader.say(f"{node.value.name} is collected in {into.of.name} before anything is in it")
     if len(sizes) != 1 or sizes < node.value.sizes or into.of.dtype != node.value.dtype:
         reader.say(f"{node.value.name} {node.value.sizes} is collected in {into.of.name} {into.of.sizes}")
+    if node.factor:
+        reader.element(node.factor, is_read=True)
+        if node.factor.of.dtype != "float32":
+            reader.say(f"{node.value.name} is collected times {node.factor.of.name}, which is {node.factor.of.dtype}")
     for index, size in zip(into.at, into.of.sizes, strict=False):
         reader.within(index, size, into.of.name, 1)
     for condition in (node.adds or (), node.or_where):

@@ -35,7 +35,7 @@ def carry(reader: Reader, node: ir.Carry) -> None:
         return
     if not stage.is_vacant:
         reader.say(f"{tile.name} is copied to before who read its stage last are done with it")
-    if not _is_one(reader, node.thread, of.producers):
+    if not counts(reader, node.thread, of.producers):
         reader.say(f"copies to {tile.name} are asked for by other threads than one of {of.producers}")
     stage.stored.add(tile)
     unit, more = CORE_BYTES // ir.ITEM_BYTES[node.source.dtype], Variable("more", "int")
@@ -52,11 +52,13 @@ def carry(reader: Reader, node: ir.Carry) -> None:
             reader.spot(replace(node.to, at=(first + more, *rest)), tile.sizes[-1])
 
 
-def _is_one(reader: Reader, thread: Index, threads: int) -> bool:
-    """Whether it counts them from 0 on."""
+def counts(reader: Reader, thread: Index, threads: int) -> bool:
+    """Whether it counts all threads of the role from 0 on, or of the block, where they have none."""
     given = reader.definitions.get(thread, thread)
     place, role = Place("thread", reader.kernel.threads), reader.role
-    if role is None or role.threads != threads or not isinstance(given, Binary) or given.left != place:
+    if role is None:
+        return given == place and reader.kernel.threads == threads
+    if role.threads != threads or not isinstance(given, Binary) or given.left != place:
         return False
     first = reader.reach(place).low
     if given.sign == "%":

@@ -134,6 +134,8 @@ def held(body: ir.Body) -> int:
 def declared(node: ir.Node) -> list[ir.Fragment]:
     if isinstance(node, ir.Declare) and isinstance(node.what, tuple):
         return list(node.what)
+    if isinstance(node, ir.Scale | ir.SplitScaled):
+        return [node.into.of]
     begins = ir.Load | ir.Convert | ir.Split | ir.SplitPairs | ir.SplitInHalves
     return [node.into.of] if isinstance(node, begins) and node.declares else []
 

@@ -136,13 +136,28 @@ def in_turn(words: Words, node: ir.InTurn) -> list[str]:
 
 
 def sync(words: Words, node: ir.Sync) -> list[str]:
-    """Barriers of a role have the number behind those of its warpgroups."""
-    roles = next(each.roles for each in words.kernel.body if isinstance(each, ir.Roles))
-    number = next(i for i, role in enumerate(roles) if any(each is node for each in ir.every(role.body)))
-    end = sum(role.threads for role in roles[: number + 1])
     if node.of == "role":
-        return [f"together<{end // WARPGROUP + 1 + number}, {roles[number].threads}>();"]
+        return [f"together<{barrier_of(words, node)}, {_role_of(words, node)[1].threads}>();"]
+    number, _ = _role_of(words, node)
     return [f"team_together(threadIdx.x / {WARPGROUP}{f' + {number}' if number else ''});"]
+
+
+def barrier_of(words: Words, node: ir.Node) -> int:
+    """The number of a role's barrier, behind those of its warpgroups; the block's, where there are no roles."""
+    if not any(isinstance(each, ir.Roles) for each in words.kernel.body):
+        return 0
+    number, roles = _role_of(words, node)[0], _roles(words)
+    return sum(role.threads for role in roles[: number + 1]) // WARPGROUP + 1 + number
+
+
+def _role_of(words: Words, node: ir.Node) -> tuple[int, ir.Role]:
+    """Its number, and the role that has the node."""
+    every = enumerate(_roles(words))
+    return next((i, role) for i, role in every if any(each is node for each in ir.every(role.body)))
+
+
+def _roles(words: Words) -> tuple[ir.Role, ...]:
+    return next(each.roles for each in words.kernel.body if isinstance(each, ir.Roles))
 
 
 def collect(words: Words, node: ir.Collect, added: str) -> list[str]:
@@ -151,4 +166,5 @@ def collect(words: Words, node: ir.Collect, added: str) -> list[str]:
     before = "" if node.adds is None else f"{into}[{i}] + "
     if node.adds:
         before = f"({added} ? {into}[{i}] : 0.0f) + "
-    return unrolled(i, str(node.value.elements), [f"{into}[{i}] = {before}{value}[{i}];"])
+    times = f" * {words.element(node.factor)}" if node.factor else ""
+    return unrolled(i, str(node.value.elements), [f"{into}[{i}] = {before}{value}[{i}]{times};"])

@@ -24,7 +24,7 @@ from crucible.kernel.index import (
     value_of,
 )
 from crucible.kernel.verify import check
-from crucible.print import bulk, dealing, sharing, sliding, streams, warpgroups, warps, windows, written
+from crucible.print import bulk, dealing, scaled, sharing, sliding, streams, warpgroups, warps, windows, written
 from crucible.print.chains import emit
 from crucible.print.entries import entered, whole
 from crucible.print.functions import preamble
@@ -369,6 +369,18 @@ class _Printer(Words):
     @lines.register
     def _(self, node: ir.SplitInHalves) -> list[str]:
         return warpgroups.split_in_halves(self, node)
+
+    @lines.register
+    def _(self, node: ir.Largest) -> list[str]:
+        return scaled.largest(self, node)
+
+    @lines.register
+    def _(self, node: ir.Scale) -> list[str]:
+        return scaled.scale(self, node)
+
+    @lines.register
+    def _(self, node: ir.SplitScaled) -> list[str]:
+        return scaled.split(self, node)
 
     @lines.register
     def _(self, node: ir.Mma) -> list[str]:

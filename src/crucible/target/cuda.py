@@ -33,6 +33,7 @@ _FROM = {
     ("word", "tf32"): "rounded(__uint_as_float({}))",
     ("int32", "tf32"): "{}",
     ("int32", "halves"): "{}",
+    ("int32", "word"): "{}",
     ("uint8", "bytes"): "{0}.at[0] | {0}.at[1] << 8",
     ("number", "int32"): "__float_as_int({})",
 }

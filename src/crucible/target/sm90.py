@@ -87,6 +87,56 @@ __device__ __forceinline__ Pack<unsigned, count> bf16_{word}_of_packs(const Pack
     for (int i = 0; i < count; ++i) found.at[i] = bf16_{word}(first.at[i], second.at[i]);
     return found;
 }}"""
+LARGEST_FINITE = """\
+template <int count>
+__device__ __forceinline__ float largest_finite(const Pack<unsigned, count>& words, float largest) {  // of magnitudes
+    unsigned found = __float_as_uint(largest);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const unsigned size = words.at[i] & 0x7fffffffu;
+        found = size < 0x7f800000u && size > found ? size : found;
+    }
+    return __uint_as_float(found);
+}"""
+FP16_SCALE = """\
+// The power of two by which the largest of what all these threads found is 2^14 and more, below 2^15.
+template <int number, int warps>
+__device__ __forceinline__ float fp16_scale(float largest, float* of_warps, int thread) {
+    unsigned found = __reduce_max_sync(0xffffffffu, __float_as_uint(largest));
+    if (thread % 32 == 0) of_warps[thread / 32] = __uint_as_float(found);
+    together<number, warps * 32>();
+#pragma unroll
+    for (int warp = 0; warp < warps; ++warp) found = max(found, __float_as_uint(of_warps[warp]));
+    return __uint_as_float(min(268u - (found >> 23), 253u) << 23);
+}"""
+FP16_HIGH_OF_PACK = """\
+template <int count>  // the nearest fp16 to each times the scale, two to a word
+__device__ __forceinline__ Pack<unsigned, count / 2> fp16_high_of_pack(const Pack<unsigned, count>& words,
+                                                                       float scale) {
+    Pack<unsigned, count / 2> found;
+#pragma unroll
+    for (int i = 0; i < count / 2; ++i) {
+        const __half2 pair = __floats2half2_rn(__uint_as_float(words.at[2 * i]) * scale,
+                                               __uint_as_float(words.at[2 * i + 1]) * scale);
+        found.at[i] = reinterpret_cast<const unsigned&>(pair);
+    }
+    return found;
+}"""
+FP16_LOW_OF_PACK = """\
+template <int count>  // the nearest fp16 to what that leaves
+__device__ __forceinline__ Pack<unsigned, count / 2> fp16_low_of_pack(const Pack<unsigned, count>& words,
+                                                                      float scale) {
+    const Pack<unsigned, count / 2> high = fp16_high_of_pack(words, scale);
+    Pack<unsigned, count / 2> found;
+#pragma unroll
+    for (int i = 0; i < count / 2; ++i) {
+        const float2 near = __half22float2(reinterpret_cast<const __half2&>(high.at[i]));
+        const __half2 pair = __floats2half2_rn(__uint_as_float(words.at[2 * i]) * scale - near.x,
+                                               __uint_as_float(words.at[2 * i + 1]) * scale - near.y);
+        found.at[i] = reinterpret_cast<const unsigned&>(pair);
+    }
+    return found;
+}"""
 SETTLED = """\
 __device__ __forceinline__ unsigned settled(unsigned word) {  // which is there from here on
     asm volatile("" : "+r"(word));
@@ -150,6 +200,10 @@ HELPERS = {
     "wgmma_fence": WGMMA_FENCE,
     "wgmma_commit": WGMMA_COMMIT,
     "together": TOGETHER,
+    "largest_finite": LARGEST_FINITE,
+    "fp16_scale": FP16_SCALE,
+    "fp16_high_of_pack": FP16_HIGH_OF_PACK,
+    "fp16_low_of_pack": FP16_LOW_OF_PACK,
     "team_together": TEAM_TOGETHER,
 }
 """By the word that calls for them, each behind those that it calls."""

@@ -11,6 +11,7 @@ from crucible.algebra.convolution.fused import Convolution
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place, Size, Table
+from crucible.kinds.convolution.scaled_packing import pack_scaled
 from crucible.kinds.convolution.split import second_word
 from crucible.kinds.convolution.weight import Weight
 from crucible.schedule.convolution.exact import passes
@@ -29,6 +30,8 @@ Weighed = Callable[[Index], tuple[Condition, Index]]
 
 def pack(conv: Convolution, division: Tiling, buffer: Buffer) -> ir.Kernel:
     """The kernel that writes the buffer, as the division's kernel reads it."""
+    if isinstance(division, Streams) and division.scaled:
+        return pack_scaled(conv, division, buffer)
     work = _Packing(conv, division.of, buffer)
     if isinstance(division, Scatter):
         of_what = _of_scatter(work, division)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from crucible.kernel import nodes as ir
+from crucible.kernel.index import Number
 from crucible.schedule.convolution.exact import Pass
 
-Split: TypeAlias = ir.Split | ir.SplitInHalves
+Split: TypeAlias = ir.Split | ir.SplitInHalves | ir.SplitScaled
 
 
 def split_words(value: ir.Element, passes: Sequence[Pass]) -> tuple[Split, Split]:
@@ -16,6 +17,13 @@ def split_words(value: ir.Element, passes: Sequence[Pass]) -> tuple[Split, Split
     names = (("high", "tf32"), ("low", "halves" if passes[0].in_halves else "tf32"))
     high, low = (ir.Element(ir.Fragment(name, dtype, value.of.shape[-1:], True)) for name, dtype in names)
     return ir.Split(high, value, "high", declares=True), second_word(low, value, passes, declares=True)
+
+
+def split_scaled(value: ir.Element, scale: ir.Element) -> tuple[Split, Split]:
+    """Of a pack times a scale in fp16, which begin here."""
+    count = Number(value.vector // 2)
+    high, low = (ir.Element(ir.Fragment(name, "halves", (count,), True)) for name in ("high", "low"))
+    return ir.SplitScaled(high, value, scale, "high"), ir.SplitScaled(low, value, scale, "low")
 
 
 def second_word(

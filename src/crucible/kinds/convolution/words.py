@@ -20,3 +20,6 @@ WORDS = {
     "fp16": Words("fp16"),
     "bf16": Words("bf16"),
 }
+
+SCALED = "fp32 as three products of fp16, each stage by a power of two in its range"
+"""By streams."""

@@ -1,9 +1,9 @@
 """How float32 is kept by tensor cores, which multiply numbers of fewer bits: which words of both are multiplied.
 
 Of each number there are two words, wherever it lies. Where three products are made of TF32 these are the TF32 that is
-nearest, and what is left of it. Where two are (`mixed`), the second word is a pair of bfloat16: the nearest to the
-number, and to what is left of it. A weight has them the other way round, so that one product, of twice the depth,
-makes both that are small.
+nearest, and what is left of it; the same of fp16, by streams that scale (`warpgroup.streams`). Where two are
+(`mixed`), the second word is a pair of bfloat16: the nearest to the number, and to what is left of it. A weight has
+them the other way round, so that one product, of twice the depth, makes both that are small.
 """
 
 from __future__ import annotations

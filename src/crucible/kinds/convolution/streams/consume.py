@@ -117,7 +117,10 @@ class Consuming:
         k, streams = self.k, self.streams
         fresh = ir.Fragment("fresh", "float32", (Number(part.blocks * streams.channels // 2),))
         k.add(ir.Declare((fresh,)))
-        weights = self._weights(part)
+        weights, factor = self._weights(part), None
+        if streams.scaled:
+            factor = ir.Element(ir.Fragment("factor", "float32"))
+            k.add(ir.Load(factor, self.frame.factor, declares=True))
         for tile in range(streams.tiles):
             rows = self._rows(tile)
             with k.products(fresh):
@@ -125,7 +128,7 @@ class Consuming:
                     for tap in range(len(part.taps)):
                         adds = () if turn or tap else None
                         k.add(self._product(ir.Element(fresh), rows, weights, part, tap, words, adds))
-            k.add(ir.Collect(ir.Element(self.sums, (Number(tile),)), fresh))
+            k.add(ir.Collect(ir.Element(self.sums, (Number(tile),)), fresh, factor=factor))
 
     def _product(
         self, into: ir.Element, rows: ir.Matrix, weights: ir.Matrix, part: Part, tap: int,

@@ -20,7 +20,7 @@ from crucible.kinds.convolution.walks.frame import UNIT, WORDS
 from crucible.kinds.indices import decoded
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.warpgroup.packing import packed
-from crucible.schedule.convolution.warpgroup.streams import GROUPS, STAGERS, Streams
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, SCALE_UNITS, STAGERS, Streams
 from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
 
@@ -60,14 +60,18 @@ class Frame:
             each.name: laid(each, conv.made_shape, self.dims, is_told=is_of_row(each)) for each in self.scene.operands
         }
         self.results = {each.name: laid(each, conv.made_shape, self.dims) for each in self.scene.elementwise}
-        self.dtype = {"float32": "tf32"}.get(conv.source.dtype, conv.source.dtype)
+        self.dtype = "float16" if streams.scaled else {"float32": "tf32"}.get(conv.source.dtype, conv.source.dtype)
         """Of what tensor cores multiply."""
         note = "planes of input, of higher words and of lower ones" if streams.exact else "planes of input"
         self.planes = self._tile("planes", streams.plane_units, note)
-        weights = streams.slot_units - streams.plane_units
-        self.weights = self._tile("weights", weights, "the weights that they are multiplied by")
+        self.weights = self._tile("weights", streams.slot_weight_units, "the weights that they are multiplied by")
+        self.scales = ir.Shared(
+            "scales", "float32", (Number(SCALE_UNITS), Number(UNIT // ITEM_BYTES["float32"])),
+            "scales",
+        )  # fmt: skip
+        tiles = (self.planes, self.weights, *([self.scales] if streams.scaled else []))
         self.ring = ir.Pipeline(
-            "ring", (self.planes, self.weights), streams.slots, STAGERS * THREADS, GROUPS * THREADS, teams=GROUPS,
+            "ring", tiles, streams.slots, STAGERS * THREADS, GROUPS * THREADS, teams=GROUPS,
             is_shared=True, moves=1, carries=True,
             cleared=self.planes if streams.staged_plane != streams.plane else None,
         )  # fmt: skip
@@ -100,6 +104,11 @@ class Frame:
     def _tile(self, name: str, units: int, note: str) -> ir.Shared:
         """Of so many sixteens of bytes."""
         return ir.Shared(name, self.dtype, (Number(units), Number(UNIT // ITEM_BYTES[self.dtype])), note)
+
+    @property
+    def factor(self) -> ir.InShared:
+        """What sums of a stage are multiplied by."""
+        return ir.InShared(self.scales, (Number(SCALE_UNITS - 1), ZERO))
 
     @property
     def blocks(self) -> int:

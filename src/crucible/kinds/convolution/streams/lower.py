@@ -18,6 +18,7 @@ from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
 from crucible.kinds.convolution.streams.leave import LANES, add_up
 from crucible.kinds.convolution.streams.produce import Producing
+from crucible.kinds.convolution.words import SCALED
 from crucible.kinds.convolution.words import WORDS as WAYS
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.row_parts import check_adds_up_beside, check_crosses_alone
@@ -60,14 +61,14 @@ def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
 def _about(frame: Frame) -> list[str]:
     """How the work is laid out, in words."""
     of, streams = frame.streams.of, frame.streams
+    words = SCALED if streams.scaled else WAYS[frame.conv.math].about
     box = "x".join(map(str, streams.box))
     walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
     planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""
     planes += " The rows of the next stage are asked for ahead, to the L2 cache." if fetches(frame) else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
-        f" {WAYS[frame.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
-        " alone.",
+        f" {words}, sums in fp32; warpgroup instructions, on compute capability 9.0 alone.",
         f"A block makes {streams.channels} channels at {box} positions at a time{walked}: {GROUPS} warpgroups"
         f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
         f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"

@@ -7,7 +7,7 @@ import math
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Index, Number
-from crucible.kinds.convolution.split import split_words
+from crucible.kinds.convolution.split import split_scaled, split_words
 from crucible.kinds.convolution.staged import Staged
 from crucible.kinds.convolution.streams.frame import Frame, Item
 from crucible.kinds.convolution.walks.frame import WORDS
@@ -21,17 +21,20 @@ UNITS = Number(STEP_UNITS)
 class Positions:
     """Of a tensor laid like the input."""
 
-    registers = STEP_UNITS * WORDS
-    """That a position is held in."""
-
     def __init__(self, frame: Frame, k: Builder) -> None:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.staged = math.prod(self.streams.staged_plane)
         stride = self.streams.lane_stride
         self.count = self.staged if stride == 1 else -(-self.staged // (8 * stride)) * 8 * stride
         """With those that dealing adds at the end."""
-        self.kept = "halves" if self.streams.unit == 8 else "word"
+        self.kept = "halves" if self.streams.item_bytes == 2 else "word"
+        self.of_unit = self.streams.unit * self.streams.item_bytes // 4
+        """Words."""
+        self.registers = STEP_UNITS * self.of_unit
+        """That a position is held in."""
         self.depth: Index | None = None
+        self.scale: ir.Element | None = None
+        """Of the stage that is stored."""
 
     def begin(self, item: Item, s: Index, depth: Index | None) -> None:
         """Where a stage's channels of an image are."""
@@ -43,7 +46,7 @@ class Positions:
 
     def hold(self, together: Index) -> None:
         """So many positions, of the turn that begins."""
-        self.words = ir.Fragment("words", self.kept, (together, UNITS, Number(WORDS)), True)
+        self.words = ir.Fragment("words", self.kept, (together, UNITS, Number(self.of_unit)), True)
         self.k.add(ir.Declare((self.words,)))
 
     # loads
@@ -116,7 +119,7 @@ class Positions:
                     ir.Element(word, (Number(number),)), [read(Number(2 * number)), read(Number(2 * number + 1))]
                 )
             return
-        for number in range(WORDS):
+        for number in range(self.of_unit):
             k.add(ir.Load(ir.Element(word, (Number(number),)), *read(Number(number))))
 
     def _ragged(self, channel: Index) -> Condition:
@@ -133,6 +136,11 @@ class Positions:
 
     # stores
 
+    def largest(self, into: ir.Element, round_: Index) -> None:
+        """Of what is held as well."""
+        with self.k.unrolled("u", UNITS) as u:
+            self.k.add(ir.Largest(into, ir.Element(self.words, (round_, u))))
+
     def store(self, round_: Index, number: Index, *, guarded: bool) -> None:
         k, planes = self.k, self.frame.planes
         p = self._position(number)
@@ -143,7 +151,9 @@ class Positions:
             if not self.streams.exact:
                 k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (place, ZERO))))
                 return
-            for word, split in enumerate(split_words(ir.Element(self.words, (round_, u)), self.streams.word_passes)):
+            held = ir.Element(self.words, (round_, u))
+            splits = split_scaled(held, self.scale) if self.scale else split_words(held, self.streams.word_passes)
+            for word, split in enumerate(splits):
                 to = ir.InShared(planes, (place + word * self.streams.plane_word_units, ZERO))
                 k.add(split, ir.Store(split.into, to))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crucible.algebra.expression import constant, tensor
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Holds, Index, Number, Place, Variable
@@ -19,8 +20,8 @@ from crucible.schedule.convolution.warpgroup.streams import STAGERS
 from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 LANES = STAGERS * THREADS
-MOST_HELD = 40
-"""Registers of a thread for what is on its way."""
+MOST_HELD, MOST_SCALED = 40, 48
+"""Registers of a thread for what is on its way; and of a stage that has a scale, for which all has to be there."""
 
 
 class Producing:
@@ -33,7 +34,8 @@ class Producing:
         spread = frame.conv.spread
         self.reading: Positions | Windows = Windows(frame, k, spread) if spread else Positions(frame, k)
         rounds = -(-self.reading.count // LANES)
-        self.turns = -(-rounds // max(1, MOST_HELD // self.reading.registers))
+        most = MOST_SCALED if self.streams.scaled else MOST_HELD
+        self.turns = -(-rounds // max(1, most // self.reading.registers))
         """How often a thread takes pieces at once."""
         self.together = -(-rounds // self.turns)
 
@@ -99,10 +101,39 @@ class Producing:
         reading.hold(Number(self.together))
         with k.unrolled("k", Number(self.together)) as round_:
             reading.load(item, round_, first + round_ * LANES, s, guarded=guarded)
+        of_weights = self._scale_of_weights(m, s) if self.streams.scaled else None
         k.add(ir.Vacant(frame.ring))
         self._carry(m, s, who)
+        if of_weights and isinstance(reading, Positions):
+            reading.scale = self._scale(reading, of_weights)
         with k.unrolled("k", Number(self.together)) as round_:
             reading.store(round_, first + round_ * LANES, guarded=guarded)
+
+    def _scale_of_weights(self, m: Index, s: Index) -> ir.Element:
+        """Of a stage's, which the first thread has."""
+        streams, packed = self.streams, self.frame.packed
+        behind = streams.channel_tiles * streams.packed_units * WORDS
+        at = behind + self.frame.part * streams.stages + m * streams.steps + s
+        found = ir.Element(ir.Fragment("of_weights", "word"))
+        self.k.add(ir.Load(found, ir.Global(packed, at), (Compare("==", self.thread, ZERO),), declares=True))
+        return found
+
+    def _scale(self, reading: Positions, of_weights: ir.Element) -> ir.Element:
+        """Of what is held; the first thread leaves what undoes both."""
+        k, frame = self.k, self.frame
+        largest, scale, weight, factor = (
+            ir.Element(ir.Fragment(name, "float32")) for name in ("largest", "scale", "weight_scale", "factor")
+        )
+        k.add(ir.Declare((largest.of,), "sum"))
+        with k.unrolled("k", Number(self.together)) as round_:
+            reading.largest(largest, round_)
+        k.add(ir.Scale(scale, largest, frame.scales, self.thread, LANES))
+        with k.when((Compare("==", self.thread, ZERO),)):
+            both = constant(1.0) / tensor("scale") / tensor("weight_scale")
+            inputs = (("scale", scale), ("weight_scale", weight))
+            k.add(ir.Convert(weight, of_weights, declares=True), ir.Chain(((factor, both),), inputs))
+            k.add(ir.Store(factor, frame.factor))
+        return scale
 
     def _carry(self, m: Index, s: Index, who: Condition) -> None:
         streams = self.streams

@@ -15,7 +15,7 @@ from crucible.schedule.convolution.estimate import least
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.row_parts import adds_up_beside, crosses_alone
 from crucible.schedule.convolution.tiling import MOST_PRODUCTS
-from crucible.schedule.convolution.warpgroup.streams import GROUPS, TILE, Streams
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, SCALED_ROUNDS, TILE, Streams
 from crucible.schedule.convolution.warpgroup.walks import lengths
 from crucible.schedule.machine import machine_of
 
@@ -35,6 +35,8 @@ divisions of six convolutions and gradients within this spill, 8 to 20 bytes, an
 MOST_CROSSED = 152
 """Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
 16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
+LEAST_SCALED = 9
+"""Channels, from which on words that keep float32 are fp16: of fewer half of a stage of 16 would be nothing."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
 
@@ -103,6 +105,8 @@ def best_streams(
 def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) -> Iterator[Streams]:
     if not _serves(of, gpu, exact=exact):
         return
+    if exact and of.in_channels >= LEAST_SCALED:
+        unit = UNITS["float16"]
     most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
     for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
         if once and (len(of.axes) < 3 or length == 1 or math.prod(of.phases) > 1):
@@ -113,6 +117,8 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) ->
                              loads=moved.loads, chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
                              machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
+                continue
+            if wanted.scaled and wanted.rounds > SCALED_ROUNDS:
                 continue
             columns = wanted.live * wanted.beside * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_tiles(wanted):

@@ -16,7 +16,9 @@ those of the other dims one after the other, from planes that are staged for eac
 not measured).
 
 Where float32 is kept exact, planes and weights are there twice (`exact`), and each tap is two or three products. Those
-of a stage and a tile come to be by themselves, and are then added to the tile's sums.
+of a stage and a tile come to be by themselves, and are then added to the tile's sums. So each stage can have a scale of
+its own (`scaled`): words are fp16 then, in whose range a power of two brings what is staged and another one its
+weights, and what is added is multiplied by the inverse of both.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from functools import cached_property, lru_cache
 from crucible.algebra.convolution.correlation import Correlation, Product
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import written_sectors
-from crucible.schedule.convolution.exact import Pass, passes
+from crucible.schedule.convolution.exact import THREE, Pass, passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.walks import REGISTERS, WARPS, trimmed
@@ -40,8 +42,11 @@ TILE = 64
 GROUPS, STAGERS = 2, 2
 """Warpgroups that multiply, and that stage: those have twice the loads on their way."""
 STAGING_REGISTERS = 88
-ROUNDS = 5
-"""Positions that a thread loads before it stores any."""
+ROUNDS, SCALED_ROUNDS = 5, 3
+"""Positions that a thread loads before it stores any; and the most of a stage that has a scale, for which all have to
+be there: as 16 words each, so that three are 48 of its 88 registers."""
+SCALE_UNITS = STAGERS * WARPS // 4 + 1
+"""Of a stage: what each warp found the largest, and what sums are multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +194,19 @@ class Streams(Tiling):
         return 2 if self.exact else 1
 
     @property
+    def scaled(self) -> bool:
+        """Whether words of float32 are fp16, of numbers times a scale of their stage."""
+        return self.exact and self.unit == 8
+
+    @property
+    def item_bytes(self) -> int:
+        """Of a number in memory."""
+        return 4 if self.exact else 16 // self.unit
+
+    @property
     def word_passes(self) -> tuple[Pass, ...]:
         """Products of each tap."""
-        return passes(self.of, exact=self.exact)
+        return THREE if self.scaled else passes(self.of, exact=self.exact)
 
     # planes of input
 
@@ -241,7 +256,7 @@ class Streams(Tiling):
     @property
     def is_run(self) -> bool:
         """Whether the rows of a plane that are loaded are one run of whole 16 bytes in a dense tensor."""
-        last, item = self.of.axes[-1], 16 // self.unit
+        last, item = self.of.axes[-1], self.item_bytes
         columns = (last.shifts[0] + self.first_column, self.staged_plane[1])
         return self.boxes[-1] == 1 and columns == (0, last.extent) and last.extent * item % 16 == 0
 
@@ -347,7 +362,16 @@ class Streams(Tiling):
 
     @property
     def slot_units(self) -> int:
-        return self.plane_units + max(map(self.weight_units, self.parts))
+        return self.plane_units + self.slot_weight_units + SCALE_UNITS * self.scaled
+
+    @property
+    def slot_weight_units(self) -> int:
+        return max(map(self.weight_units, self.parts))
+
+    @property
+    def stages(self) -> int:
+        """Of a tile of channels, that have weights of their own."""
+        return self.steps * len(self.parts)
 
     @property
     def shared_bytes(self) -> int:
@@ -363,7 +387,7 @@ class Streams(Tiling):
     @property
     def staged_bytes(self) -> float:
         """Of memory, for a stage: what is not one run comes in pieces, beginning anywhere."""
-        item, (rows, columns) = 16 // self.unit, self.windows_of_plane if self.spread else self.staged_plane
+        item, (rows, columns) = self.item_bytes, self.windows_of_plane if self.spread else self.staged_plane
         row = float(columns * item + (self.machine.sm.piece_bytes - item if self.boxes[-1] > 1 else 0))
         if self.spread:  # and choices; of several planes of the same windows all but the first come from the L2 cache
             row = (row + row / item) / (self.spread[0] if self.is_walked else 1)
@@ -375,13 +399,20 @@ class Streams(Tiling):
         if self.spread:
             rounds = -(-math.prod(self.windows_of_plane) * STEP_UNITS // (STAGERS * WARPS * 32))
             return cost.streamed_windows(self.machine, rounds, -(-rounds // ROUNDS), math.prod(self.window))
-        rounds = -(-math.prod(self.staged_plane) // (STAGERS * WARPS * 32))
-        return cost.streamed_rounds(self.machine, rounds, -(-rounds // ROUNDS), cached=self.fetches)
+        waits = -(-self.rounds // ROUNDS)
+        return cost.streamed_rounds(
+            self.machine, self.rounds * self.item_bytes * self.unit // 16, waits, cached=self.fetches
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Positions that a thread stages."""
+        return -(-math.prod(self.staged_plane) // (STAGERS * WARPS * 32))
 
     @cached_property
     def clocks(self) -> float:
         """Estimate for a plane of outputs."""
-        item, outer = 16 // self.unit, [axis.outputs for axis in self.of.axes]
+        item, outer = self.item_bytes, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.output_box, outer, strict=True)]
         channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
         positions = self.tiles * GROUPS * TILE * math.prod(self.of.phases)
@@ -393,13 +424,14 @@ class Streams(Tiling):
         )  # fmt: skip
 
     def _stage(self, part: Part) -> cost.Stage:
-        """All stages of a plane of input; what is staged comes from L1, 32 bytes a position, and as many of each word
+        """All stages of a plane of input; what is staged comes from L1, 32 bytes a position or 64, and 32 of each word
         go to shared memory."""
         staged, products = self.steps * math.prod(self.staged_plane), len(self.word_passes)
         return cost.Stage(
             self.steps, self.steps * self.tiles * GROUPS * len(part.taps) * products,
             sum(map(self.columns_of, part.taps)) / len(part.taps),
-            staged * STEP_UNITS * self.unit * self.words, staged * (1 + self.words) / 4,
+            staged * STEP_UNITS * self.unit * self.words,
+            staged * (self.item_bytes * self.unit / 16 + self.words) / 4,
             self.steps * 16 * self.weight_units(part), self.steps * self.staged_bytes, self.stage_clocks,
         )  # fmt: skip
 
