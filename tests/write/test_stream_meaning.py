@@ -43,6 +43,7 @@ WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
 MIXED, PHASED, SCALED = "streamed_mixed_kept", "streamed_of_rows_phased", "streamed_layer_scaled"
+FLAT = "streamed_flat_scaled"
 KEPT, KEPT_ONCE = "streamed_tiles_kept", "streamed_of_planes_grad_kept"
 OTHERWISE = (
     "streamed_of_three",
@@ -54,6 +55,7 @@ OTHERWISE = (
     MIXED,
     PHASED,
     SCALED,
+    FLAT,
 )
 """Those that tests below change are tried as they are, too."""
 
@@ -310,6 +312,10 @@ def of_the_first_weights(node: ir.Load) -> ir.Node:
     return replace(node, source=replace(node.source, at=Number(node.source.tensor.elements - 6)))
 
 
+def from_its_rows_begin(node: ir.Let) -> ir.Node:
+    return replace(node, index=ZERO) if node.variable.name == "first" else node
+
+
 def rows_further(node: ir.Product) -> ir.Node:
     assert not isinstance(node.rows, ir.Element)
     matrix, by = node.rows
@@ -340,6 +346,7 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
     "Largest: not found": (SCALED, ir.Largest, lambda _: ir.Note("left out"), 0),
     "Collect: not multiplied": (SCALED, ir.Collect, lambda node: replace(node, factor=None), 0),
     "Load: a scale of another stage's weights": (SCALED, ir.Load, of_the_first_weights, 13),
+    "Let: runs from where their rows begin": (FLAT, ir.Let, from_its_rows_begin, -1),
     "Product: a phase's alone": (PHASED, ir.Product, lambda node: replace(node, sums=node.sums // 2), 0),
     "Collect: one tile's left out": (KEPT, ir.Collect, lambda _: ir.Note("left out"), 1),
     "Collect: of the last stage alone": (KEPT_ONCE, ir.Collect, lambda node: replace(node, adds=None), 0),

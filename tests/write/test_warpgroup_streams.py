@@ -116,6 +116,16 @@ def phased(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ...]
     return transposed(f"streamed_{name}_phased", shape, made, kernel, exact=True, tiling=chosen, **of)
 
 
+def flat_phases(name: str, shape: tuple[int, ...], made: int, kernel: tuple[int, ...], **of: Any) -> Case:
+    """The same by runs over rows."""
+
+    def chosen(tiling: Tiling) -> Tiling:
+        found = best_streams(tiling.made, tiling.unit, 200, TWO, exact=True)
+        return next(each for each in found if each.flat)
+
+    return replace(phased(name, shape, made, kernel, **of), tiling=chosen)
+
+
 CASES = [
     of_p38("once", (1, 16, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2),
     of_p38("ragged", (2, 20, 3, 11, 9), 19, once=True, box=(1, 8, 16), walk=2, slots=3),
@@ -151,6 +161,17 @@ CASES = [
     scaled(of_p38("of_planes", (1, 20, 5, 16, 8), 16, once=True, box=(1, 16, 8), walk=3, slots=2)),
     scaled(of_layer("tiles", (1, 24, 4, 9, 16), 40, (3, 3, 3), chain="biased", once=False, box=(1, 16, 16),
                     channels=24, slots=2)),
+    scaled(of_layer("in_parts", (1, 24, 11, 14), 20, (5, 5), chain="biased", box=(8, 16), at_once=9)),
+    scaled(of_layer("planes_in_parts", (1, 20, 5, 9, 10), 20, (3, 4, 4), once=False, walk=2, box=(1, 8, 16),
+                    at_once=10)),
+    scaled(of_layer("flat", (2, 20, 11, 17), 44, (3, 3), chain="summed", box=(6, 17), tile_rows=1, flat=128,
+                    channels=24)),
+    scaled(of_layer("flat_planes", (1, 16, 4, 9, 33), 16, (3, 3, 3), chain="biased", once=True, walk=2,
+                    box=(1, 4, 33), tile_rows=1, flat=128, slots=2)),
+    scaled(of_layer("flat_pairs", (1, 16, 3, 12, 10), 16, (2, 3, 2), chain="shifted", once=False, walk=2,
+                    box=(1, 17, 9), tile_rows=1, flat=256, of={"padding": 0})),
+    flat_phases("flat_rows", (1, 16, 9, 9), 16, (4, 4), stride=2, chain="biased"),
+    flat_phases("flat_planes", (1, 12, 3, 5, 9), 16, (3, 3, 4), stride=2, padding=1),
 ]  # fmt: skip
 
 BESIDE = [

@@ -22,6 +22,7 @@ from crucible.plan.join import with_own_names
 from crucible.plan.lazy import Convolving, Lazy, is_over_space, output_dims
 from crucible.plan.settle import Settled, is_shared, laid, layout_like
 from crucible.schedule import cost
+from crucible.schedule.convolution.choice import least_clocks
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.pairs import schedule, tensors
 from crucible.schedule.convolution.tile_choice import tile
@@ -80,6 +81,9 @@ def time_of_passes(value: Lazy, gpu: Gpu) -> float:
     summing = tile(of, UNITS[dtype], gpu, tensors=0)
     assert summing is not None
     multiplying = [s for s in schedule(program, summing) if any(PRODUCT in reads(root) for root in s.roots)]
-    again = sum(clocks(tensors(step, program)) for step in multiplying)
+    again, once = sum(clocks(tensors(step, program)) for step in multiplying), clocks(1)
+    if (conv := bare(value.base, "value")).keeps_float32:  # of which warpgroups multiply, where passes are by warps
+        again *= cost.tiles_times(machine_of(gpu), is_exact=True, phased=math.prod(of.phases) > 1)
+        once = least_clocks(conv, gpu) or once
     moved = (len(passes(program)) + (not value.per_row)) * math.prod(of.out_shape) * ITEM_BYTES[dtype]
-    return again / (clocks(1) + cost.byte_traffic(machine_of(gpu), moved))
+    return again / (once + cost.byte_traffic(machine_of(gpu), moved))

@@ -4,7 +4,6 @@ registers; those of a plane of outputs that is complete leave."""
 from __future__ import annotations
 
 import itertools
-import math
 
 from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
@@ -32,9 +31,13 @@ class Consuming:
         k, frame, more = self.k, self.frame, self.streams.live - 1
         frame.enter(k)
         self.first_tile = k.let("first_tile", self.team * self.streams.tiles, "int")
-        self.places = [k.let("place", self._tile(tile), "int") for tile in range(self.streams.tiles)]
+        tiles = range(self.streams.tiles)
+        if not self.streams.flat:
+            self.places = [k.let("place", self._tile(tile), "int") for tile in tiles]
         k.add(ir.Declare((self.sums,), "sum"))
         with frame.items(k) as item:
+            if self.streams.flat:
+                self.places = [k.let("place", item.first + self._tile(tile), "int") for tile in tiles]
             with k.rounds("t", item.planes + more, unrolled=False) as t:
                 self._plane(item, t)
             self.leaving.end_item(item)
@@ -42,7 +45,7 @@ class Consuming:
     def _plane(self, item: Item, t: Index) -> None:
         """Of outputs: those that have sums already move on."""
         streams = self.streams
-        if math.prod(streams.of.phases) > 1:
+        if streams.in_turn:
             for phase, parts in itertools.groupby(streams.parts, lambda part: part.phase):
                 self._phase(item, t, phase, list(parts))
             return
@@ -57,7 +60,7 @@ class Consuming:
             self.k.add(ir.MoveOn(ir.Element(self.sums, (i,)), self.streams.channels * self.streams.beside // 2))
 
     def _phase(self, item: Item, t: Index, phase: int, parts: list[Part]) -> None:
-        """Of all dims but the last, from sums that begin anew."""
+        """Of all dims but the last where there are several, from sums that begin anew."""
         self._move_on()
         for part in parts:
             self._share("s", self.streams.steps, part)

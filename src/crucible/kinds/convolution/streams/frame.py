@@ -36,6 +36,8 @@ class Item:
     """Of outputs."""
     lets: tuple[ir.Let, ...]
     """What text has to name of these, where it reads them."""
+    first: Index = ZERO
+    """Of a run over rows the position in its first one."""
 
 
 class Frame:
@@ -176,6 +178,9 @@ class Frame:
         if streams.is_walked:
             names[0] = "first_plane"
         found = [image, *(at * size for at, size in zip(places, sizes, strict=True))]
+        if streams.flat:
+            run = places[-2] * streams.flat
+            names[-1], found[-2], found[-1] = "first", run // streams.row_pitch, run % streams.row_pitch
         placed = list[Index]()
         for name, index in zip(("n", *names), found, strict=True):
             if not isinstance(index, Number):
@@ -186,7 +191,10 @@ class Frame:
         if not isinstance(planes, Number):
             lets.append(ir.Let(Variable("planes", "int"), planes))
             planes = lets[-1].variable
-        return Item(number, placed[0], tuple(placed[1:]), planes, tuple(lets))
+        first = ZERO
+        if streams.flat:
+            first, placed[-1] = placed[-1], ZERO
+        return Item(number, placed[0], tuple(placed[1:]), planes, tuple(lets), first)
 
     def _planes_of(self, first: Index) -> Index:
         streams = self.streams

@@ -151,6 +151,9 @@ class Leaving:
             row, column = row * 8 + self.warp % 4 * 2 + r, column + self.lane // 4
         else:
             column = column + self.warp % 4 * 16 + r * 8 + self.lane // 4
+        if streams.flat:
+            at = k.let("at", item.first + column, "int")
+            row, column = at // streams.row_pitch, at % streams.row_pitch
         last = len(dims) - 1
         places: list[Index] = [
             k.let(dims[last], self._phased(last, item.starts[last] + column, i % streams.beside), "int")
@@ -162,7 +165,7 @@ class Leaving:
         tests = tuple(
             Compare("<", places[dim], Number(outputs[dim]))
             for dim in range(int(streams.is_walked and streams.of.phases[0] == 1), len(dims))
-            if streams.boxes[dim] * streams.output_box[dim] > outputs[dim]
+            if streams.flat or streams.boxes[dim] * streams.output_box[dim] > outputs[dim]
         )
         return places, tests
 

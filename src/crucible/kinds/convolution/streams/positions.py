@@ -91,7 +91,7 @@ class Positions:
                 at = self.k.let(frame.dims[dim], at - -more if more < 0 else at + more, "int")
             planes = (streams.walk if walked else streams.box[dim]) * streams.places[dim]
             reached = (planes - 1) * axis.in_stride + axis.shifts[-1] + (streams.live - 1) * walked * axis.in_stride
-            if axis.shifts[0] < 0 or reached >= axis.extent:
+            if axis.shifts[0] < 0 or reached >= axis.extent or (streams.flat and dim == len(streams.of.axes) - 2):
                 tests.append(Compare("in", at, Number(axis.extent)))
             terms.append(at * frame.source.strides[2 + dim])
         return terms, tests

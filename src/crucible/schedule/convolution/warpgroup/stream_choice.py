@@ -11,6 +11,7 @@ from functools import lru_cache
 from crucible.algebra.convolution.correlation import Correlation
 from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
+from crucible.kernel.places import CORE_ROWS
 from crucible.schedule.convolution.estimate import least
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.row_parts import adds_up_beside, crosses_alone
@@ -37,6 +38,10 @@ MOST_CROSSED = 152
 16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
 LEAST_SCALED = 9
 """Channels, from which on words that keep float32 are fp16: of fewer half of a stage of 16 would be nothing."""
+MANY_TAPS = 16
+"""Of a plane, from which on they are tried in parts: with 25 a slot is left with 32 channels."""
+MOST_FLAT = 512
+"""Positions of a run."""
 MOST_SLOTS, MOST_HIGH = 6, 16
 """Stages ahead; tiles of a box one under the other."""
 
@@ -108,14 +113,15 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) ->
     if exact and of.in_channels >= LEAST_SCALED:
         unit = UNITS["float16"]
     most = MOST_SUMS if moved.tensors <= 1 and not moved.loads + moved.sums else FEWER_SUMS
-    for channels, once, length in itertools.product(_channels(of), (True, False), lengths(of)):
-        if once and (len(of.axes) < 3 or length == 1 or math.prod(of.phases) > 1):
+    ways = itertools.product(_channels(of), (True, False), lengths(of), _taps_at_once(of, exact=exact))
+    for channels, once, length, at_once in ways:
+        if once and (len(of.axes) < 3 or length == 1 or math.prod(of.phases) > 1 or at_once):
             continue
-        for box, tile_rows in _boxes(of):
+        for box, tile_rows, flat in _boxes(of, exact=exact and not moved.spread):
             wanted = Streams(of, unit, 1, box, channels, ((0,),), 1, spread=moved.spread, tile_rows=tile_rows,
-                             walk=length, once=once, exact=exact, tensors=moved.tensors, sums=moved.sums,
-                             loads=moved.loads, chain_slots=moved.slots, crossings=moved.crossings, sms=gpu.sms,
-                             machine=machine_of(gpu))  # fmt: skip
+                             walk=length, once=once, flat=flat, at_once=at_once, exact=exact,
+                             tensors=moved.tensors, sums=moved.sums, loads=moved.loads, chain_slots=moved.slots,
+                             crossings=moved.crossings, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
             if wanted.scaled and wanted.rounds > SCALED_ROUNDS:
@@ -141,8 +147,17 @@ def _channels(of: Correlation) -> list[int]:
     return sorted({-(-of.out_channels // (8 * parts)) * 8 for parts in (1, 2, 3, 4, 8)})
 
 
-def _boxes(of: Correlation) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Boxes of whole tiles, as wide as the outputs or in pieces, as many for each warpgroup; and the rows of a tile."""
+def _taps_at_once(of: Correlation, *, exact: bool) -> list[int]:
+    """All of a plane, or in two or three parts."""
+    taps = len({product.shift[-2:] for product in of.products})
+    if not exact or taps < MANY_TAPS or math.prod(of.phases) > 1:
+        return [0]
+    return [0, -(-taps // 2), -(-taps // 3)]
+
+
+def _boxes(of: Correlation, *, exact: bool) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Boxes of whole tiles, as wide as the outputs or in pieces, as many for each warpgroup; the rows of a tile; and of
+    runs over rows, which were not measured where numbers are rounded, their positions."""
     steps = [axis.steps for axis in of.axes]
     for rows in EIGHTS if len(steps) > 1 else (1,):
         size = TILE // rows
@@ -151,7 +166,12 @@ def _boxes(of: Correlation) -> Iterator[tuple[tuple[int, ...], int]]:
         for wide in sorted({whole, whole + whole % GROUPS, *(n for n in (1, 2, 4, 8) if n < whole)}):
             for high in range(1, min(most, MOST_HIGH) + 1):
                 if wide * high % GROUPS == 0:
-                    yield (1, high * rows, wide * size)[-len(steps) :], rows
+                    yield (1, high * rows, wide * size)[-len(steps) :], rows, 0
+    if exact and len(steps) > 1 and all(axis.in_stride == 1 for axis in of.axes[-2:]):
+        reached = steps[-1] + len(of.axes[-1].shifts) - 1
+        pitch = -(-reached // CORE_ROWS) * CORE_ROWS
+        for flat in range(GROUPS * TILE, MOST_FLAT + 1, GROUPS * TILE):
+            yield (1, -(-(pitch - CORE_ROWS + flat) // pitch), steps[-1])[-len(steps) :], 1, flat
 
 
 def _with_slots(wanted: Streams, gpu: Gpu) -> Iterator[Streams]:

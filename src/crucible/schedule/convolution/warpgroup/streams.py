@@ -7,6 +7,10 @@ slot of shared memory the weights of all its taps, in one bulk copy. Sums stay i
 eights of positions are rows of the plane, so a stride between rows is a distance in the descriptor; along the last dim
 every stride-th position lies in a row, and each tap is a shift of the descriptor again.
 
+Boxes may waste half of what is multiplied: of rows of 65 outputs two of 64 and more. Then an item is so many positions
+of a plane's rows one behind the other (`flat`), each row as long as the one in shared memory with what taps reach
+beyond it: a tap is a shift of the descriptor there too, and what lies behind a row's outputs is made and dropped.
+
 Of three dims the first is walked along. Either every plane of input is staged once, for all planes of outputs that it
 takes part in: these are columns side by side of one product, and sums move on by so many columns from plane to plane.
 Or each plane of outputs is made of its own planes of input, from the L2 cache mostly, for more positions at a time.
@@ -26,10 +30,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from crucible.algebra.convolution.correlation import Correlation, Product
+from crucible.kernel.places import CORE_ROWS
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import written_sectors
 from crucible.schedule.convolution.exact import THREE, Pass, passes
@@ -65,7 +70,16 @@ class Part:
 
 
 @lru_cache(maxsize=256)
-def _parts(of: Correlation, *, once: bool) -> tuple[Part, ...]:
+def _parts(of: Correlation, *, once: bool, at_once: int) -> tuple[Part, ...]:
+    """All of their taps, or so many of them; the others of a plane make a part of their own."""
+    whole = _whole_parts(of, once=once)
+    if not at_once:
+        return whole
+    shares = [(part, n) for part in whole for n in range(0, len(part.taps), at_once)]
+    return tuple(replace(part, taps=part.taps[n : n + at_once]) for part, n in shares)
+
+
+def _whole_parts(of: Correlation, *, once: bool) -> tuple[Part, ...]:
     if math.prod(of.phases) > 1:
         return _phased(of)
     weights: dict[tuple[int, tuple[int, int]], int] = {}
@@ -122,6 +136,10 @@ class Streams(Tiling):
     """Whether planes of input are staged once for all planes of outputs."""
     slots: int = 2
     """Stages in shared memory."""
+    flat: int = 0
+    """Positions of an item, where rows are taken one behind the other: then the box is what they may lie in."""
+    at_once: int = 0
+    """Taps of a part, where a plane's weights are more than a slot holds; 0 where all are."""
     exact: bool = False
     """Whether float32 is kept, by several products."""
     tensors: int = 1
@@ -152,7 +170,9 @@ class Streams(Tiling):
 
     @property
     def rows_and_columns(self) -> tuple[int, int]:
-        """Of the box's plane."""
+        """Of the box's plane, or of a run."""
+        if self.flat:
+            return 1, self.flat
         return (self.box[-2] if len(self.box) > 1 else 1), self.box[-1]
 
     @property
@@ -161,7 +181,7 @@ class Streams(Tiling):
 
     @property
     def tiles_in_row(self) -> int:
-        return self.box[-1] // self.tile_columns
+        return self.rows_and_columns[1] // self.tile_columns
 
     @property
     def tiles(self) -> int:
@@ -231,8 +251,9 @@ class Streams(Tiling):
 
     @property
     def row_pitch(self) -> int:
-        """Positions from one row of input to the next."""
-        return self.lane_stride * self.lane_row
+        """Positions from one row of input to the next; rows of a run begin at whole eights."""
+        row = self.lane_stride * self.lane_row
+        return -(-row // CORE_ROWS) * CORE_ROWS if self.flat else row
 
     @property
     def step_of_rows(self) -> int:
@@ -246,8 +267,18 @@ class Streams(Tiling):
 
     @property
     def points(self) -> int:
-        """Positions of a unit of channels."""
-        return self.plane[0] * self.row_pitch
+        """Positions of a unit of channels; behind those of a run what taps of the last row reach."""
+        reached = len(self.of.axes[-1].shifts) - 1 if self.flat else 0
+        return self.plane[0] * self.row_pitch + reached
+
+    @property
+    def boxes(self) -> tuple[int, ...]:
+        """Along each dim; runs along the last but one."""
+        if not self.flat:
+            return super().boxes
+        *outer, rows, _ = (axis.steps for axis in self.of.axes)
+        each = zip(outer, self.box[:-2], strict=True)
+        return (*(-(-steps // n) for steps, n in each), -(-rows * self.row_pitch // self.flat), 1)
 
     def place(self, row: int, column: int) -> int:
         """The position of what a tap reads, from the first."""
@@ -294,12 +325,17 @@ class Streams(Tiling):
     @property
     def parts(self) -> tuple[Part, ...]:
         """Of one plane of outputs, in order: all its planes of input, or those that are new with it."""
-        return _parts(self.of, once=self.once)
+        return _parts(self.of, once=self.once, at_once=self.at_once)
 
     @property
     def by_part(self) -> bool:
         """Whether all steps of a part come before the next part: where those are not of the same taps."""
-        return self.once or math.prod(self.of.phases) > 1
+        return self.once or self.in_turn
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a plane of outputs is made of parts that differ, one after the other."""
+        return self.at_once > 0 or math.prod(self.of.phases) > 1
 
     @property
     def last_part(self) -> int:
@@ -415,6 +451,8 @@ class Streams(Tiling):
         item, outer = self.item_bytes, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.output_box, outer, strict=True)]
         channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
+        if self.flat:  # of the rows that it lies in, or partly
+            channels *= self.flat / (self.box[-2] * self.row_pitch)
         positions = self.tiles * GROUPS * TILE * math.prod(self.of.phases)
         return cost.streamed_plane(
             self.machine, map(self._stage, self.parts), rows=TILE, made=positions * self.channels,
