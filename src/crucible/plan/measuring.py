@@ -10,6 +10,8 @@ from crucible.algebra.moments import Given, Moments, given
 from crucible.algebra.program import Program
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
+from crucible.kinds.convolution import backward
+from crucible.kinds.convolution.keeping import is_faster_alone
 from crucible.kinds.convolution.moments import measurable, measuring_clocks
 from crucible.kinds.program.lower import reads_again
 from crucible.plan.crossing import is_graded_alone
@@ -37,7 +39,7 @@ def with_moments_taken(
         if not readers or not _pays(step.compute, moments, len(readers) * step.type.bytes, gpu):
             continue
         moments = _named(step, new_name)
-        measuring = replace(step, aside=moments)
+        measuring = replace(step, aside=moments, product_alone=_is_alone(step, moments, gpu))
         found[place] = measuring
         types.update(measuring.measured)
         for n in readers:
@@ -46,6 +48,15 @@ def with_moments_taken(
         if step.result not in kept and all(_asks_for_sums(each, step.result) for each in others):
             found[place] = replace(measuring, unwritten=True)
     return tuple(found)
+
+
+def _is_alone(step: Fused, moments: Moments, gpu: Gpu) -> bool:
+    """Whether a product that is kept is written alone, and the result with its moments by a program."""
+    if not step.saved or step.product_alone:
+        return step.product_alone
+    assert isinstance(step.compute, Convolution)
+    results = backward.kept(step.compute, step.wanted, f"grad_{step.result}")
+    return is_faster_alone(step.compute, results, gpu, moments)
 
 
 def _asks_for_sums(step: Step, tensor: str) -> bool:

@@ -15,7 +15,7 @@ from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.kinds.convolution.crossings import across, crossing_pays, lower_crossing
 from crucible.kinds.convolution.lower import lower_convolution
-from crucible.kinds.convolution.moments import lower_measuring, measured, near
+from crucible.kinds.convolution.moments import lower_measuring, measured, measuring, near
 from crucible.print.written import Lowered
 from crucible.schedule import cost, pays
 from crucible.schedule.convolution.choice import chosen, least_clocks
@@ -52,12 +52,15 @@ def _crossing(
     return *lower_keeping(conv, kept, gpu, alone=alone), across(conv, crossings)
 
 
-def is_faster_alone(conv: Convolution, kept: Sequence[Result], gpu: Gpu) -> bool:
-    """Whether the product alone and a program are estimated to take less: streams that write two tensors have smaller
-    boxes. Tiles by warps write both as fast (100 of level 2: 5.16 ms, for 4.50 with the result alone)."""
+def is_faster_alone(conv: Convolution, kept: Sequence[Result], gpu: Gpu, moments: Moments | None = None) -> bool:
+    """Whether the product alone and a program are estimated to take less, which then takes the moments too: streams
+    that write two tensors have smaller boxes, and take no moments. Tiles by warps write both as fast (100 of level 2:
+    5.16 ms, for 4.50 with the result alone)."""
     together, alone = _together(conv, kept), _alone(conv, kept)
     if alone is None or not isinstance(chosen(together, gpu), Streams):
         return False
+    if moments:
+        together = measuring(together, moments)
     apart, at_once = _alone_clocks(conv, alone, gpu), least_clocks(together, gpu)
     return apart is not None and at_once is not None and pays.product_alone_pays(machine_of(gpu), apart, at_once)
 

@@ -32,7 +32,7 @@ def measurable(conv: Convolution) -> bool:
 
 def measuring_clocks(conv: Convolution, moments: Moments, gpu: Gpu) -> float | None:
     """The estimate for it with moments, of all multiprocessors; None where there is no division."""
-    return least_clocks(_measuring(conv, moments), gpu)
+    return least_clocks(measuring(conv, moments), gpu)
 
 
 def lower_measuring(
@@ -41,7 +41,7 @@ def lower_measuring(
     """The kernels that write the result, whatever is written beside it, and its moments: numbers near the values come
     first, then the convolution, whose items leave their parts of sums, and last these put together. Or its moments
     alone."""
-    found = _measuring(conv, moments)
+    found = measuring(conv, moments)
     found = found if writes else replace(found, results=())
     tiling = chosen(found, gpu)
     assert tiling is not None  # or the plan would not ask for it
@@ -90,7 +90,7 @@ def near(conv: Convolution, moments: Moments) -> Program:
     return trimmed(Program(f"{conv.name}_near", shape, 2, (source, weight, *shared), (total,), (result,)))
 
 
-def _measuring(conv: Convolution, moments: Moments) -> Convolution:
+def measuring(conv: Convolution, moments: Moments) -> Convolution:
     """With the sums as reductions over the space of an image."""
     strides = (0, 1, *(0 for _ in conv.correlation.axes))
     operand = Operand(moments.names[0], "float32", strides, shared=True)

@@ -191,7 +191,7 @@ class Frame:
         if not isinstance(planes, Number):
             lets.append(ir.Let(Variable("planes", "int"), planes))
             planes = lets[-1].variable
-        first = ZERO
+        first: Index = ZERO
         if streams.flat:
             first, placed[-1] = placed[-1], ZERO
         return Item(number, placed[0], tuple(placed[1:]), planes, tuple(lets), first)

@@ -450,7 +450,7 @@ class Streams(Tiling):
         """Estimate for a plane of outputs."""
         item, outer = self.item_bytes, [axis.outputs for axis in self.of.axes]
         box = [min(n, whole) for n, whole in zip(self.output_box, outer, strict=True)]
-        channels, partly = min(self.channels, self.of.out_channels), self.machine.sm.partly
+        channels, partly = float(min(self.channels, self.of.out_channels)), self.machine.sm.partly
         if self.flat:  # of the rows that it lies in, or partly
             channels *= self.flat / (self.box[-2] * self.row_pitch)
         positions = self.tiles * GROUPS * TILE * math.prod(self.of.phases)
