@@ -108,7 +108,7 @@ def test_wide_ones_are_ours_where_they_take_less(
         (nn.Conv2d(64, 256, 3), PLANE, torch.relu, False),
         (nn.Conv2d(128, 128, 3, padding=1), (1, 128, 14, 14), torch.relu, False),
         (nn.Conv2d(64, 128, 7), PLANE, torch.relu, False),
-        (nn.ConvTranspose2d(64, 128, 5, padding=1), (512, 64, 32, 32), torch.relu, False),
+        (nn.ConvTranspose2d(64, 128, 5, padding=1), (512, 64, 32, 32), torch.relu, True),
         (nn.ConvTranspose2d(64, 128, 4, stride=2), PLANE, torch.relu, True),
     ],
     ids=["chain", "alone", "heavy", "wider", "small", "taps", "turned", "phased plane"],

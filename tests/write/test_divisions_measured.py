@@ -103,7 +103,7 @@ class Behind(nn.Module):
 
 def told(way: Way) -> str:
     """As the record has it."""
-    return described(way).replace("unit 4, ", "").replace("teams ((0,),), ", "")
+    return described(way).replace("unit 4, ", "").replace("teams ((0,),), ", "").replace("flat 0, at_once 0, ", "")
 
 
 @pytest.mark.parametrize("task", some(list(MADE), 2))

@@ -759,7 +759,7 @@ WRONG: dict[str, Change] = {
     ),
     "Scale: by some": ("scaled streams", ir.Scale, by_a_thread, 0, "a scale stands under a condition that differs"),
     "Scale: of fewer than come": (
-        "scaled streams", ir.Scale, lambda node: replace(node, threads=128), 0, "128 threads find a scale",
+        "scaled streams", ir.Scale, lambda node: replace(node, threads=64), 0, "64 threads find a scale",
     ),
     "Scale: of some of a block": (
         "a weight with scales", ir.Scale, lambda node: replace(node, threads=256), 0, "256 threads find a scale",

@@ -104,9 +104,9 @@ def is_wide(of: Correlation, dtype: str, machine: Machine) -> bool:
 
 
 def is_estimated(of: Correlation, kind: str, dtype: str, machine: Machine, *, exact: bool) -> bool:
-    """Whether estimates of ours and of PyTorch's decide: of wide ones, but of no transposed one where float32 is kept:
-    of those PyTorch makes 8 to 63 TFLOP/s (level 2, H100), and which are ours was measured."""
-    return is_wide(of, dtype, machine) and not (exact and "transpose" in kind)
+    """Whether estimates of ours and of PyTorch's decide: of wide ones, but where float32 is kept of no transposed one
+    with strides or in three dims: of those PyTorch makes 8 to 15 TFLOP/s (level 2, H100), and all are ours."""
+    return is_wide(of, dtype, machine) and not (exact and _is_slow_exactly(of, kind))
 
 
 def _beats_library(of: Correlation, gpu: Gpu, *, chained: bool, exact: bool) -> bool:

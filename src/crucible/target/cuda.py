@@ -34,6 +34,7 @@ _FROM = {
     ("int32", "tf32"): "{}",
     ("int32", "halves"): "{}",
     ("int32", "word"): "{}",
+    ("halves", "int32"): "static_cast<int>({})",
     ("uint8", "bytes"): "{0}.at[0] | {0}.at[1] << 8",
     ("number", "int32"): "__float_as_int({})",
 }

@@ -45,11 +45,13 @@ class _Packing:
         let, streams, parts = self.k.named, self.streams, self.streams.parts
         stage = let("stage", Place("block", self.blocks) % streams.stages)
         self.tile = let("tile", Place("block", self.blocks) // streams.stages)
-        self.stage, self.step, part = stage, let("step", stage % streams.steps), let("part", stage // streams.steps)
+        self.stage, self.step, part = stage, let("step", stage % streams.steps), stage // streams.steps
+        part = let("part", part) if len(parts) > 1 else ZERO
 
         firsts = [sum(len(each.taps) * each.blocks for each in parts[:number]) for number in range(len(parts))]
         self.first = let("first", of_part(firsts, part))
         self.columns = let("columns", of_part([each.blocks * streams.channels for each in parts], part))
+        self.taps = let("taps", of_part([len(each.taps) for each in parts], part))
         self.units = let("units", of_part([*map(streams.word_units, parts)], part))
         begin = of_part(streams.begins, part) + self.step * of_part([*map(streams.weight_units, parts)], part)
         self.begin = let("begin", self.tile * streams.packed_units + begin)
@@ -70,7 +72,9 @@ class _Packing:
                 self._store(split.into, at * WORDS)
         with k.when((Compare("==", self.thread, ZERO),)):
             behind = streams.channel_tiles * streams.packed_units * WORDS
-            self._word(scale, behind + self.tile * streams.stages + self.stage)
+            bits = ir.Element(ir.Fragment("bits", "int32"))
+            to = ir.Global(self.packed, behind + self.tile * streams.stages + self.stage)
+            k.add(ir.Bits(bits, (scale,)), ir.Store(bits, to))
         note = f"{len(streams.of.products)} taps, tiles of {streams.channels} channels, in two words of fp16"
         return ir.Kernel(
             name, (self.weight.tensor, self.packed), tuple(self.sizes), self.blocks, THREADS, "long long", k.body,
@@ -79,27 +83,30 @@ class _Packing:
 
     @contextmanager
     def _each_unit(self) -> Iterator[tuple[tuple[Index, Index], ir.Element]]:
-        """Where higher words go and lower ones, and what they are made of. Of parts of different shapes it is asked
-        whether they lie within, as no reader sees it: which part has how many, and where it begins."""
+        """Where higher words go and lower ones, and what they are made of; neighbours are taps, which lie so in memory.
+        Of parts of different shapes it is asked whether they lie within, as no reader sees it: which part has how many,
+        and where it begins."""
         k, streams = self.k, self.streams
         with k.loop("p", self.thread, self.units, Number(THREADS), "int") as p:
-            column, rest = k.let("column", p % self.columns, "int"), k.let("rest", p // self.columns, "int")
-            tap = self.first + rest // STEP_UNITS * (self.columns // streams.channels) + column // streams.channels
-            high, low, ends = self.begin + p, self.begin + self.units + p, list[Compare]()
+            own, rest = k.let("tap", p % self.taps, "int"), k.let("rest", p // self.taps, "int")
+            column, unit = k.let("column", rest % self.columns, "int"), k.let("unit", rest // self.columns, "int")
+            tap = self.first + own * (self.columns // streams.channels) + column // streams.channels
+            place = k.let("place", (own * STEP_UNITS + unit) * self.columns + column, "int")
+            high, low, ends = self.begin + place, self.begin + self.units + place, list[Compare]()
             if len({streams.word_units(part) for part in streams.parts}) > 1:
                 tap, high, low = k.let("number", tap, "int"), k.let("high", high, "int"), k.let("low", low, "int")
                 every = Number(streams.channel_tiles * streams.packed_units)
                 ends = [Compare("<", tap, Number(len(self.offsets.values)))]
                 ends += [Compare("<", high, every), Compare("<", low, every)]
             with k.when(tuple(ends)):
-                yield (high, low), self._read(tap, column, rest)
+                yield (high, low), self._read(tap, column, unit)
 
-    def _read(self, tap: Index, column: Index, rest: Index) -> ir.Element:
+    def _read(self, tap: Index, column: Index, unit: Index) -> ir.Element:
         """A unit of input channels of a column; 0 where there is no weight."""
         k, streams = self.k, self.streams
         offset = k.let("offset", self.offsets[tap], "int")
         channel = k.let("channel", self.tile * streams.channels + column % streams.channels, "int")
-        first = k.let("input", (self.step * STEP_UNITS + rest % STEP_UNITS) * UNIT, "int")
+        first = k.let("input", (self.step * STEP_UNITS + unit) * UNIT, "int")
         value = ir.Fragment("value", "word", (Number(UNIT),), True)
         k.add(ir.Declare((value,)))
         for number in range(UNIT):
@@ -109,9 +116,8 @@ class _Packing:
         return ir.Element(value)
 
     def _store(self, pack: ir.Element, at: Index) -> None:
-        for number in range(WORDS):
-            self._word(ir.Element(pack.of, (Number(number),)), at + number)
-
-    def _word(self, value: ir.Element, at: Index) -> None:
-        bits = ir.Element(ir.Fragment("bits", "int32"))
-        self.k.add(ir.Bits(bits, (value,)), ir.Store(bits, ir.Global(self.packed, at)))
+        bits = ir.Fragment("bits", "int32", (Number(WORDS),), True)
+        self.k.add(ir.Declare((bits,)))
+        for number in map(Number, range(WORDS)):
+            self.k.add(ir.Convert(ir.Element(bits, (number,)), ir.Element(pack.of, (number,))))
+        self.k.add(ir.Store(ir.Element(bits), ir.Global(self.packed, at)))

@@ -12,7 +12,6 @@ from crucible.kinds.convolution.streams.parts import depth, is_over
 from crucible.kinds.convolution.streams.positions import first_of
 from crucible.kinds.indices import total
 from crucible.schedule.convolution.halo import STEP_UNITS
-from crucible.schedule.convolution.warpgroup.streams import STAGERS
 from crucible.schedule.convolution.warpgroup.walks import WARPS
 
 
@@ -48,7 +47,7 @@ def _rows(
     """Of a channel, those that there are."""
     streams, (t, m, s) = frame.streams, at
     axes, whole, channels = streams.of.axes, streams.of.axes[-1].extent, streams.unit * STEP_UNITS
-    each = channels // (STAGERS * WARPS)
+    each = channels // (streams.staging * WARPS)
     channel = k.let("channel", s * channels + thread // 32 * each + lane, "int")
     tests, terms = [Compare("<", lane, Number(each))], [item.image * frame.source.strides[0]]
     terms.append(channel * frame.channel_stride)

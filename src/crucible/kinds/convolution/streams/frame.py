@@ -20,7 +20,7 @@ from crucible.kinds.convolution.walks.frame import UNIT, WORDS
 from crucible.kinds.indices import decoded
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.warpgroup.packing import packed
-from crucible.schedule.convolution.warpgroup.streams import GROUPS, SCALE_UNITS, STAGERS, Streams
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, SCALE_UNITS, Streams
 from crucible.schedule.convolution.warpgroup.walks import THREADS, WARPS
 
 
@@ -73,7 +73,7 @@ class Frame:
         )  # fmt: skip
         tiles = (self.planes, self.weights, *([self.scales] if streams.scaled else []))
         self.ring = ir.Pipeline(
-            "ring", tiles, streams.slots, STAGERS * THREADS, GROUPS * THREADS, teams=GROUPS,
+            "ring", tiles, streams.slots, streams.staging * THREADS, GROUPS * THREADS, teams=GROUPS,
             is_shared=True, moves=1, carries=True,
             cleared=self.planes if streams.staged_plane != streams.plane else None,
         )  # fmt: skip

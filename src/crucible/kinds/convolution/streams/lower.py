@@ -23,7 +23,7 @@ from crucible.kinds.convolution.words import WORDS as WAYS
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.row_parts import check_adds_up_beside, check_crosses_alone
 from crucible.schedule.convolution.warpgroup.stream_choice import moved_by
-from crucible.schedule.convolution.warpgroup.streams import GROUPS, STAGERS, STAGING_REGISTERS, Streams
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, Streams
 from crucible.schedule.convolution.warpgroup.walks import THREADS
 
 
@@ -70,9 +70,9 @@ def _about(frame: Frame) -> list[str]:
         f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
         f" {words}, sums in fp32; warpgroup instructions, on compute capability 9.0 alone.",
         f"A block makes {streams.channels} channels at {box} positions at a time{walked}: {GROUPS} warpgroups"
-        f" multiply {streams.tiles} tiles of 64 positions each, while {STAGERS} load {streams.unit * STEP_UNITS}"
-        f" channels of a plane at a time into {streams.slots} slots, the weights beside them in one copy"
-        f" ({streams.shared_bytes // 1024} KiB).{planes}",
+        f" multiply {streams.tiles} tiles of 64 positions each, while {streams.staging} load"
+        f" {streams.unit * STEP_UNITS} channels of a plane at a time into {streams.slots} slots, the weights beside"
+        f" them in one copy ({streams.shared_bytes // 1024} KiB).{planes}",
         *([SPREAD] if frame.conv.spread else []),
     ]
 
@@ -85,7 +85,7 @@ def _kernel(frame: Frame, told: tuple[str, ...]) -> ir.Kernel:
     frame.begin(k)
     with k.role("consumers", GROUPS * THREADS, streams.registers, roles):
         Consuming(frame, k, lane, warp).consume()
-    with k.role("producers", STAGERS * THREADS, STAGING_REGISTERS, roles):
+    with k.role("producers", streams.staging * THREADS, streams.staging_registers, roles):
         Producing(frame, k, lane).produce()
     k.add(ir.Roles(tuple(roles), warp, is_upwards=True))
     if frame.part_tensors:

@@ -16,11 +16,9 @@ from crucible.kinds.convolution.streams.parts import depth, is_over, of_part
 from crucible.kinds.convolution.streams.positions import Positions
 from crucible.kinds.convolution.streams.windows import Windows
 from crucible.kinds.convolution.walks.frame import WORDS
-from crucible.schedule.convolution.warpgroup.streams import STAGERS
 from crucible.schedule.convolution.warpgroup.walks import THREADS
 
-LANES = STAGERS * THREADS
-MOST_HELD, MOST_SCALED = 40, 48
+MOST_HELD, MOST_SCALED = 40, 80
 """Registers of a thread for what is on its way; and of a stage that has a scale, for which all has to be there."""
 
 
@@ -29,11 +27,12 @@ class Producing:
 
     def __init__(self, frame: Frame, k: Builder, lane: Index) -> None:
         self.frame, self.k, self.streams, self.lane = frame, k, frame.streams, lane
-        self.thread = k.let("thread", Place("thread", self.streams.threads) % LANES, "int")
+        self.lanes = self.streams.staging * THREADS
+        self.thread = k.let("thread", Place("thread", self.streams.threads) % self.lanes, "int")
         self.packed = frame.packed_units(k)
         spread = frame.conv.spread
         self.reading: Positions | Windows = Windows(frame, k, spread) if spread else Positions(frame, k)
-        rounds = -(-self.reading.count // LANES)
+        rounds = -(-self.reading.count // self.lanes)
         most = MOST_SCALED if self.streams.scaled else MOST_HELD
         self.turns = -(-rounds // max(1, most // self.reading.registers))
         """How often a thread takes pieces at once."""
@@ -90,24 +89,24 @@ class Producing:
                 self._turn(item, m, s, self.thread, ())
                 return
             with k.loop("turn", ZERO, Number(self.turns), type="int") as turn:
-                first = self.thread + turn * (self.together * LANES)
+                first = self.thread + turn * (self.together * self.lanes)
                 self._turn(item, m, s, first, (Compare("==", turn, ZERO),))
 
     def _turn(self, item: Item, m: Index, s: Index, first: Index, who: Condition) -> None:
         """What is loaded is not touched before the stage is waited for: so nvcc leaves all loads in a row (36 of 40 of
         P38's input gradient). Where they were rounded at once, the 24th waited for the 16th and so on."""
         k, frame, reading = self.k, self.frame, self.reading
-        guarded = self.together * self.turns * LANES > reading.count
+        guarded = self.together * self.turns * self.lanes > reading.count
         reading.hold(Number(self.together))
         with k.unrolled("k", Number(self.together)) as round_:
-            reading.load(item, round_, first + round_ * LANES, s, guarded=guarded)
+            reading.load(item, round_, first + round_ * self.lanes, s, guarded=guarded)
         of_weights = self._scale_of_weights(m, s) if self.streams.scaled else None
         k.add(ir.Vacant(frame.ring))
         self._carry(m, s, who)
         if of_weights and isinstance(reading, Positions):
             reading.scale = self._scale(reading, of_weights)
         with k.unrolled("k", Number(self.together)) as round_:
-            reading.store(round_, first + round_ * LANES, guarded=guarded)
+            reading.store(round_, first + round_ * self.lanes, guarded=guarded)
 
     def _scale_of_weights(self, m: Index, s: Index) -> ir.Element:
         """Of a stage's, which the first thread has."""
@@ -127,7 +126,7 @@ class Producing:
         k.add(ir.Declare((largest.of,), "sum"))
         with k.unrolled("k", Number(self.together)) as round_:
             reading.largest(largest, round_)
-        k.add(ir.Scale(scale, largest, frame.scales, self.thread, LANES))
+        k.add(ir.Scale(scale, largest, frame.scales, self.thread, self.lanes))
         with k.when((Compare("==", self.thread, ZERO),)):
             both = constant(1.0) / tensor("scale") / tensor("weight_scale")
             inputs = (("scale", scale), ("weight_scale", weight))

@@ -30,7 +30,7 @@ MOST_OF_TILES, OF_A_TILE = 192, 8
 """Registers of a thread for its tiles: each has sums, and beside them a place and descriptors, counted as so many. By
 ptxas of nvcc 13.0 two of 11 divisions of three input gradients within this spilled, 80 and 84 bytes (12 tiles of 8
 rows; the rest 4 or none), and all 18 beyond it, 16 to 836 (level 2's task 25: 16 tiles)."""
-MOST_KEPT, OF_A_TILE_KEPT = 144, 16
+MOST_KEPT, MOST_SCALED, OF_A_TILE_KEPT = 144, 176, 16
 """The same where float32 is kept exact, with the sums of a stage beside those of tiles: by ptxas of nvcc 13.0 3 of 124
 divisions of six convolutions and gradients within this spill, 8 to 20 bytes, and 23 of 52 beyond it 4 to 220."""
 MOST_CROSSED = 152
@@ -138,7 +138,8 @@ def _holds_tiles(wanted: Streams) -> bool:
     if wanted.crossings and wanted.tiles * (wanted.held + crossed * wanted.beside) + wanted.fresh > MOST_CROSSED:
         return False
     if wanted.exact:
-        return wanted.tiles * (wanted.held + OF_A_TILE_KEPT) + wanted.fresh <= MOST_KEPT
+        most = MOST_SCALED if wanted.scaled else MOST_KEPT
+        return wanted.tiles * (wanted.held + OF_A_TILE_KEPT) + wanted.fresh <= most
     return wanted.tiles * (wanted.held + OF_A_TILE) <= MOST_OF_TILES
 
 
