@@ -57,6 +57,7 @@ from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
 from crucible.judge.boundary.modules import call, construct, seed_all
+from crucible.judge.oracle.kinks import MOST, REACH, near_kinks
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
@@ -524,13 +525,23 @@ class Truth:
         found: dict[str, Any] = {"shapes": [list(each.shape) for each in values["outputs"]]}
         if why:
             found["no_backward"] = why
-        truths = {"float32": values}
-        if not draws(self.strict):
-            with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
-                truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
         contestants = {**everyone, "eager": self.eager}
         if self.column.bits is not None:
             contestants["rounded"] = replace(self.strict, bits=self.column.bits)
+        found |= self._compared(contestants, values, cotangents)
+        if not found["right"] and "gradients" in values and "float64" in found["against"]:
+            near = self._near_kinks()
+            kept = [torch.where(mask, 0, each) for mask, each in zip(near, cotangents, strict=True)]
+            values, _, _ = self._values(self.strict, kept)
+            found |= {**self._compared(contestants, values, kept), "near_kinks": sum(int(each.sum()) for each in near)}
+        return found
+
+    def _compared(self, contestants: dict[str, Subject], values: dict[str, Any], cotangents: Any) -> dict[str, Any]:
+        """The same, with strict float32's values for the cotangents."""
+        truths, found = {"float32": values}, dict[str, Any]()
+        if not draws(self.strict):
+            with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
+                truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
         try:
             each = {name: self._of(one, cotangents, truths) for name, one in contestants.items()}
         except torch.OutOfMemoryError:
@@ -541,6 +552,26 @@ class Truth:
         found["noise"] = noise(truths)
         found["right"] = is_right(found, self.column.least)
         return found
+
+    def _near_kinks(self) -> list[torch.Tensor]:
+        """Where nothing is to be pulled back, as gradients jump within reach of roundings, by the judge's way to find
+        that; nowhere in an output where that is more than a few."""
+        subject = self._exact(torch.float64)
+        given = [each for each in subject.inputs if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        moved = [*(each.data for each in subject.module.parameters()), *given]
+        whole = [each.detach().clone() for each in moved]
+
+        def outputs(by: float, direction: int) -> list[torch.Tensor]:
+            generator = torch.Generator(whole[0].device).manual_seed(direction)
+            subject.restore()
+            with torch.no_grad():
+                for each, value in zip(moved, whole, strict=True):
+                    shift = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device) * 2 - 1
+                    each.copy_(value * (1 + by * shift))
+            return tensors(subject.forward())
+
+        found = near_kinks(outputs, REACH * torch.finfo(torch.float32).eps / 2)
+        return [mask & (mask.sum() <= MOST * mask.numel()) for mask in found]
 
     def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
         strict = truths["float32"]["outputs"]

@@ -8,7 +8,7 @@ went to another element where all was float32 (`benchmarks/notes.md`). So nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -49,16 +49,21 @@ def positions(masks: Sequence[torch.Tensor]) -> torch.Tensor:
 def _of_part(
     reference: Reference, state: dict[str, torch.Tensor], inputs: Any, reach: float, seed: int
 ) -> list[torch.Tensor]:
-    middle = _outputs(reference, state, inputs)
+    def outputs(by: float, direction: int) -> list[torch.Tensor]:
+        return _outputs(reference, *_moved(state, inputs, by, seed + direction, reference.device))
+
+    return [mask.flatten().cpu() for mask in near_kinks(outputs, reach)]
+
+
+def near_kinks(outputs: Callable[[float, int], list[torch.Tensor]], reach: float) -> list[torch.Tensor]:
+    """Whether each element is near a kink, of the outputs of what is moved by so much in a direction of that number."""
+    middle = outputs(0.0, 0)
     found = [torch.zeros_like(each, dtype=torch.bool) for each in middle]
     for direction in range(DIRECTIONS):
-        above, below = (
-            _outputs(reference, *_moved(state, inputs, sign * reach, seed + direction, reference.device))
-            for sign in (1, -1)
-        )
+        above, below = (outputs(sign * reach, direction) for sign in (1, -1))
         for mask, value, up, down in zip(found, middle, above, below, strict=True):
             mask |= is_bent(value, up, down, reach)
-    return [mask.flatten().cpu() for mask in found]
+    return found
 
 
 def is_bent(middle: torch.Tensor, above: torch.Tensor, below: torch.Tensor, reach: float) -> torch.Tensor:
