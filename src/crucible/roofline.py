@@ -86,9 +86,9 @@ def floor(work: Work, rates: Rates, contract: Contract) -> Floor:
     """The least time: the slowest of memory, matrix products and other arithmetic, all overlapping perfectly.
 
     Matrix products run at the rate of the fastest units that keep the contract's precision. Under `fp32` that is
-    the larger of the fp32 rate and that of split operands: a TF32 product, and two of bfloat16 for what TF32 leaves of
-    either (relative error 7e-7, where sums one after the other in fp32 have 3e-7 to 1.6e-6: `benchmarks/notes.md`,
-    "Two products"; three TF32 products have 8e-8, Ootomo and Yokota, 2022).
+    the larger of the fp32 rate and that of split operands: three products of fp16, as fast as bfloat16, of numbers that
+    a scale brings in its range (relative error 5e-8, where sums one after the other in fp32 have 3e-7 to 1.6e-6:
+    `benchmarks/notes.md`, "float32 kept by three products of fp16"; after Ootomo and Yokota, 2022).
     """
     matrix_tflops, how = _matrix_rate(rates, contract)
     needs = [
@@ -146,8 +146,7 @@ def _isolated_python() -> list[str]:
 
 def _matrix_rate(rates: Rates, contract: Contract) -> tuple[float, str]:
     """In 10^12 operations a second, and how it is reached where that needs a word."""
-    split = 1 / (1 / rates.tf32_tflops + 2 / rates.bf16_tflops)
-    known = [(rates.fp32_tflops, ""), (split, " (a TF32 product and two of bfloat16 each)")]
+    known = [(rates.fp32_tflops, ""), (rates.bf16_tflops / 3, " (three products of fp16 each)")]
     if contract.operand_bits <= 10:
         known.append((rates.tf32_tflops, ""))
     if contract.operand_bits <= 7:
