@@ -27,7 +27,8 @@ def preamble(text: str, dtypes: Sequence[str], precision: str, called: tuple[str
     for name, expr in _EXTREMES.items():
         if name in read:
             functions |= dict.fromkeys(emit({"extreme": expr}, precision=precision).preamble)
-    includes = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes]
+    wide = {"float16": "__half2", "bfloat16": "__nv_bfloat162"}
+    includes = [INCLUDES[dtype] for dtype in INCLUDES if dtype in dtypes or wide[dtype] in read]
     includes += [each for each in functions if each.startswith("#include")]
     own = [each for each in functions if not each.startswith("#include")]
     return tuple(dict.fromkeys([*includes, *own, *(helpers[name] for name in helpers if name in wanted)]))
