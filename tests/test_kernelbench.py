@@ -228,6 +228,31 @@ def test_what_draws_is_held_against_float32_alone() -> None:
         assert found["right"] and found["noise"] == []
 
 
+class Bent(torch.nn.Module):
+    """A ReLU behind a product, of whose values those up to `near` of 0 turn over; or a column is `off` by a part."""
+
+    def __init__(self, product: torch.nn.Linear, near: float = 0.0, off: float = 0.0) -> None:
+        super().__init__()
+        self.product, self.near, self.off = product, near, off
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.product(x)
+        y = torch.where(y.abs() < self.near, y - 2 * y.detach(), y)
+        return torch.relu(torch.where(torch.arange(y.shape[1]) == 3, y * (1 + self.off), y))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_gradients_are_held_again_off_kinks(wrong: bool) -> None:
+    """A value 1e-6 from 0 may turn over, and moves a gradient by all that is pulled back through it."""
+    torch.manual_seed(0)
+    product, x, column = torch.nn.Linear(64, 1024), torch.randn(256, 64, requires_grad=True), kernelbench.COLUMNS
+    bent = Bent(product, off=0.01) if wrong else Bent(product, near=1e-5)
+    truth = kernelbench.Truth(Bent(product), column["default"], [x], {})
+    found = truth.errors({"written": kernelbench.Subject(bent, column["default"].written, [x], {})})
+    assert found["right"] is not wrong
+    assert found["near_kinks"] > 0
+
+
 def test_roundings_that_only_ours_makes_are_held_to_what_they_cost() -> None:
     """Behind a kink (a maximum, a ReLU) a rounding of 1e-4 moves gradients of single elements, and eager's convolution
     may have been exact."""
