@@ -173,6 +173,19 @@ def test_a_range_holds_every_value(index: Index) -> None:
         assert each == found.low or (each - found.low) % found.step == 0
 
 
+@pytest.mark.parametrize("sign", ["/", "%"])
+@given(st.tuples(st.integers(0, 40), st.integers(0, 40)), st.tuples(st.integers(1, 9), st.integers(1, 9)))
+@settings(max_examples=100, deadline=None)
+def test_a_range_holds_what_is_divided_by_several_numbers(
+    sign: str, given_: tuple[int, int], by: tuple[int, int]
+) -> None:
+    i, n = Variable("i", "int"), Variable("n", "int")
+    ranges: dict[Index, Range] = {i: Range(*sorted(given_)), n: Range(*sorted(by))}
+    found = reach(i // n if sign == "/" else i % n, ranges, {})
+    for value_, divisor in itertools.product(range(min(given_), max(given_) + 1), range(min(by), max(by) + 1)):
+        assert found.low <= (value_ // divisor if sign == "/" else value_ % divisor) <= found.high
+
+
 @given(indices, st.integers(1, 9), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_what_rounds_move_on_is_a_multiple_of_their_number(index: Index, by: int, is_first: bool) -> None:
