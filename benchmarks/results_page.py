@@ -290,8 +290,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "kernelbench_level2_default_h200": (
         "KernelBench level 2 on H200s, float32 kept by us alone",
         "All 100 tasks in one call of 504 s on two H200s. PyTorch's default flags, by which its convolutions round to "
-        "TF32, against float32's precision from us: three products of fp16 for each number, in stages that have a scale "
-        "each, runs of positions over rows, taps in parts.",
+        "TF32, against float32's precision from us: three products of fp16 for each number, in stages that have a "
+        "scale each, runs of positions over rows, taps in parts.",
         lambda record: _columns(record, "kernelbench_level2_default_h200"),
     ),
     "kernelbench_random_h100": (

@@ -100,6 +100,7 @@ WITH_NUMPY = {
     "meaning",
     "meaning_bulk",
     "meaning_pipelines",
+    "meaning_scaled",
     "meaning_sharing",
     "meaning_streams",
     "meaning_windows",
