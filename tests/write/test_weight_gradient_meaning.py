@@ -40,7 +40,7 @@ CASES = {
         WeightCase(forward("groups", (2, 40, 6, 17), 60, (2, 3), groups=2)),
         WeightCase(forward("many_boxes", (2, 8, 11, 70), 8, (3, 2))),
         WeightCase(forward("exact", padding=1, exact=True, **ODD)),  # type: ignore[arg-type]
-        WeightCase(forward("mixed", (3, 7, 10, 12), 9, (3, 2), padding=1, exact=True)),
+        WeightCase(forward("mixed", (4, 7, 22, 24), 9, (3, 2), padding=1, exact=True)),
         WeightCase(forward("behind_a_chain", padding=1, front="bent", **ODD)),  # type: ignore[arg-type]
         WeightCase(forward("exact_behind_a_chain", padding=1, front="bent", exact=True, **ODD)),  # type: ignore[arg-type]
         WeightCase(forward("halves", (2, 20, 7, 21), 19, (3, 2), padding=1, dtype="float16")),

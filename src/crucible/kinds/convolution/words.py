@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from crucible.algebra.convolution.fused import Convolution
+from crucible.schedule.convolution.exact import Pass
 
 
 @dataclass(frozen=True)
@@ -23,3 +27,9 @@ WORDS = {
 
 SCALED = "fp32 as three products of fp16, each stage by a power of two in its range"
 """By streams."""
+
+
+def by_warpgroups(conv: Convolution, passes: Sequence[Pass]) -> str:
+    """Of kernels that choose their words themselves."""
+    kept = "mixed" if passes[0].in_halves else "fp32"
+    return WORDS[kept if conv.keeps_float32 else conv.math].about

@@ -15,7 +15,7 @@ from crucible.kinds.built import Built
 from crucible.kinds.convolution.scatter.consume import Consuming
 from crucible.kinds.convolution.scatter.frame import Frame
 from crucible.kinds.convolution.scatter.produce import Producing
-from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.kinds.convolution.words import by_warpgroups
 from crucible.schedule.convolution.warpgroup.scatter import (
     CHANNELS,
     COPYING,
@@ -48,8 +48,8 @@ def _about(conv: Convolution, division: Scatter) -> list[str]:
     walked = f" Sums of {division.groups} taps of the inner dim meet in registers." if division.groups > 1 else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)}: every input by all {len(of.products)} taps at once,"
-        f" {WAYS[conv.math].about}, sums in fp32, added up in shared memory; warpgroup instructions, on"
-        " compute capability 9.0 alone.",
+        f" {by_warpgroups(conv, division.word_passes)}, sums in fp32, added up in shared memory; warpgroup"
+        " instructions, on compute capability 9.0 alone.",
         f"A block makes {CHANNELS} channels of {box} outputs: two warpgroups take every other row of inputs,"
         f" {POSITIONS} positions at a time, while another one copies what comes next into {division.slots} slots;"
         f" its weights stay in shared memory ({division.shared_bytes // 1024} KiB).{walked}",

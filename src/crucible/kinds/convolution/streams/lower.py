@@ -18,8 +18,7 @@ from crucible.kinds.convolution.streams.consume import Consuming
 from crucible.kinds.convolution.streams.frame import Frame
 from crucible.kinds.convolution.streams.leave import LANES, add_up
 from crucible.kinds.convolution.streams.produce import Producing
-from crucible.kinds.convolution.words import SCALED
-from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.kinds.convolution.words import SCALED, by_warpgroups
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.row_parts import check_adds_up_beside, check_crosses_alone
 from crucible.schedule.convolution.warpgroup.stream_choice import moved_by
@@ -61,7 +60,7 @@ def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
 def _about(frame: Frame) -> list[str]:
     """How the work is laid out, in words."""
     of, streams = frame.streams.of, frame.streams
-    words = SCALED if streams.scaled else WAYS[frame.conv.math].about
+    words = SCALED if streams.scaled else by_warpgroups(frame.conv, streams.word_passes)
     box = "x".join(map(str, streams.box))
     walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
     planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""

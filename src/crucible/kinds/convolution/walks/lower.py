@@ -16,7 +16,7 @@ from crucible.kinds.convolution.scene import Scene
 from crucible.kinds.convolution.walks.consume import Consuming
 from crucible.kinds.convolution.walks.frame import WORDS, Frame
 from crucible.kinds.convolution.walks.produce import Producing
-from crucible.kinds.convolution.words import WORDS as WAYS
+from crucible.kinds.convolution.words import by_warpgroups
 from crucible.schedule.convolution.row_parts import check_adds_up_beside
 from crucible.schedule.convolution.warpgroup.walk_choice import chain_of
 from crucible.schedule.convolution.warpgroup.walks import ROWS, STAGING_REGISTERS, THREADS, Walks
@@ -59,8 +59,8 @@ def _about(scene: Scene, walks: Walks) -> list[str]:
     held = f", what rounding leaves of {walks.lower_held} taps in registers" if walks.lower_held else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
-        f" {WAYS[scene.conv.math].about}, sums in fp32; warpgroup instructions, on compute capability 9.0"
-        " alone.",
+        f" {by_warpgroups(scene.conv, walks.word_passes)}, sums in fp32; warpgroup instructions, on compute"
+        " capability 9.0 alone.",
         f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
         f" while {'two others in turn load' if walks.stagers > 1 else 'another one loads'} planes of input into"
         f" {walks.slots} slots; its weights stay in shared memory"
