@@ -556,6 +556,15 @@ def test_windows_are_refused_where_float32_is_kept() -> None:
         case.lowered()
 
 
+def test_stages_that_threads_do_not_hold_at_once_are_refused_where_they_have_scales() -> None:
+    """Each turn would find a scale of its own. Rows that are dealt may be a few positions more than there are."""
+    case = scaled(of_layer("large", (1, 16, 40, 40), 16, (3, 3), box=(32, 32), channels=8, slots=2))
+    with pytest.raises(MisuseError, match="a stage of 1156 positions is more than threads hold at once"):
+        case.lowered()
+    dealt = scaled(of_layer("dealt", (1, 16, 30, 60), 16, (1, 1), of={"stride": 3}, box=(8, 16), channels=8)).divided
+    assert isinstance(dealt, Streams) and dealt.dealt % 24 == 0 and dealt.holds_stages == (dealt.dealt <= 640)
+
+
 def test_wide_convolutions_that_keep_float32_go_to_them() -> None:
     """Level 2's task 1: 64 channels to 128, of which walks do not serve the weights."""
     case = forward("of_1", (128, 64, 128, 128), 128, (3, 3), exact=True)

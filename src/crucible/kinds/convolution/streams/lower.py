@@ -49,6 +49,11 @@ def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
     if exact and conv.spread:
         raise MisuseError(f"{conv.name}: streams that keep float32 exact read no gradients of windows")
     streams = replace(streams, sums=moved_by(conv).sums, exact=exact)
+    if not streams.holds_stages:
+        raise MisuseError(
+            f"{conv.name}: a stage of {streams.dealt} positions is more than threads hold at once, which its scale asks"
+            f" for: give it smaller boxes than {streams.box}"
+        )
     if streams.shared_bytes > most:
         raise MisuseError(
             f"{conv.name}: {streams.slots} slots and {streams.sums} sums of each channel take {streams.shared_bytes}"

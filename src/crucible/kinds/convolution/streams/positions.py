@@ -24,9 +24,7 @@ class Positions:
     def __init__(self, frame: Frame, k: Builder) -> None:
         self.frame, self.k, self.streams = frame, k, frame.streams
         self.staged = math.prod(self.streams.staged_plane)
-        stride = self.streams.lane_stride
-        self.count = self.staged if stride == 1 else -(-self.staged // (8 * stride)) * 8 * stride
-        """With those that dealing adds at the end."""
+        self.count = self.streams.dealt
         self.kept = "halves" if self.streams.item_bytes == 2 else "word"
         self.of_unit = self.streams.unit * self.streams.item_bytes // 4
         """Words."""

@@ -18,8 +18,10 @@ from crucible.kinds.convolution.streams.windows import Windows
 from crucible.kinds.convolution.walks.frame import WORDS
 from crucible.schedule.convolution.warpgroup.walks import THREADS
 
-MOST_HELD, MOST_SCALED = 40, 80
-"""Registers of a thread for what is on its way; and of a stage that has a scale, for which all has to be there."""
+MOST = float.fromhex("0x1.fffffep127")
+"""Of float32."""
+MOST_HELD = 40
+"""Registers of a thread for what is on its way, but of a stage that has a scale: for that all has to be there."""
 
 
 class Producing:
@@ -33,8 +35,7 @@ class Producing:
         spread = frame.conv.spread
         self.reading: Positions | Windows = Windows(frame, k, spread) if spread else Positions(frame, k)
         rounds = -(-self.reading.count // self.lanes)
-        most = MOST_SCALED if self.streams.scaled else MOST_HELD
-        self.turns = -(-rounds // max(1, most // self.reading.registers))
+        self.turns = 1 if self.streams.scaled else -(-rounds // max(1, MOST_HELD // self.reading.registers))
         """How often a thread takes pieces at once."""
         self.together = -(-rounds // self.turns)
 
@@ -128,7 +129,7 @@ class Producing:
             reading.largest(largest, round_)
         k.add(ir.Scale(scale, largest, frame.scales, self.thread, self.lanes))
         with k.when((Compare("==", self.thread, ZERO),)):
-            both = constant(1.0) / tensor("scale") / tensor("weight_scale")
+            both = (constant(1.0) / tensor("scale") / tensor("weight_scale")).minimum(constant(MOST))  # 0 stays 0
             inputs = (("scale", scale), ("weight_scale", weight))
             k.add(ir.Convert(weight, of_weights, declares=True), ir.Chain(((factor, both),), inputs))
             k.add(ir.Store(factor, frame.factor))

@@ -16,7 +16,7 @@ from crucible.schedule.convolution.estimate import least
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.row_parts import adds_up_beside, crosses_alone
 from crucible.schedule.convolution.tiling import MOST_PRODUCTS
-from crucible.schedule.convolution.warpgroup.streams import GROUPS, SCALED_ROUNDS, TILE, Streams
+from crucible.schedule.convolution.warpgroup.streams import GROUPS, TILE, Streams, in_eights
 from crucible.schedule.convolution.warpgroup.walks import lengths
 from crucible.schedule.machine import machine_of
 
@@ -32,7 +32,9 @@ ptxas of nvcc 13.0 two of 11 divisions of three input gradients within this spil
 rows; the rest 4 or none), and all 18 beyond it, 16 to 836 (level 2's task 25: 16 tiles)."""
 MOST_KEPT, MOST_SCALED, OF_A_TILE_KEPT = 144, 176, 16
 """The same where float32 is kept exact, with the sums of a stage beside those of tiles: by ptxas of nvcc 13.0 3 of 124
-divisions of six convolutions and gradients within this spill, 8 to 20 bytes, and 23 of 52 beyond it 4 to 220."""
+divisions of six convolutions and gradients within this spill, 8 to 20 bytes, and 23 of 52 beyond it 4 to 220. Where
+stages have scales, and nvcc gives a thread 168: of the kernels of 22 tasks of level 2 two, of 100, spill 364 and 480
+bytes (four phases), four others 4 to 40."""
 MOST_CROSSED = 152
 """Registers of a thread for sums, what reductions over channels take beside them, and places in tensors (with 160, of
 16 tiles, it spilled 484 bytes; within this 2 kernels of 24 did, 44 at most, of two reductions)."""
@@ -124,7 +126,7 @@ def _streams(of: Correlation, unit: int, gpu: Gpu, moved: Moved, exact: bool) ->
                              crossings=moved.crossings, sms=gpu.sms, machine=machine_of(gpu))  # fmt: skip
             if moved.spread and not wanted.begins_at_windows:
                 continue
-            if wanted.scaled and wanted.rounds > SCALED_ROUNDS:
+            if not wanted.holds_stages:
                 continue
             columns = wanted.live * wanted.beside * channels
             if columns <= MOST_COLUMNS and wanted.tiles * wanted.held <= most and _holds_tiles(wanted):
@@ -169,8 +171,7 @@ def _boxes(of: Correlation, *, exact: bool) -> Iterator[tuple[tuple[int, ...], i
                 if wide * high % GROUPS == 0:
                     yield (1, high * rows, wide * size)[-len(steps) :], rows, 0
     if exact and len(steps) > 1 and all(axis.in_stride == 1 for axis in of.axes[-2:]):
-        reached = steps[-1] + len(of.axes[-1].shifts) - 1
-        pitch = -(-reached // CORE_ROWS) * CORE_ROWS
+        pitch = in_eights(steps[-1] + len(of.axes[-1].shifts) - 1)
         for flat in range(GROUPS * TILE, MOST_FLAT + 1, GROUPS * TILE):
             yield (1, -(-(pitch - CORE_ROWS + flat) // pitch), steps[-1])[-len(steps) :], 1, flat
 

@@ -56,6 +56,11 @@ SCALE_UNITS = WARPS // 4 + 1
 """Of a stage: what each warp found the largest, and what sums are multiplied by."""
 
 
+def in_eights(row: int) -> int:
+    """Positions from one row of a run to the next."""
+    return -(-row // CORE_ROWS) * CORE_ROWS
+
+
 @dataclass(frozen=True)
 class Part:
     """A plane of input, and what it is multiplied by."""
@@ -265,7 +270,7 @@ class Streams(Tiling):
     def row_pitch(self) -> int:
         """Positions from one row of input to the next; rows of a run begin at whole eights."""
         row = self.lane_stride * self.lane_row
-        return -(-row // CORE_ROWS) * CORE_ROWS if self.flat else row
+        return in_eights(row) if self.flat else row
 
     @property
     def step_of_rows(self) -> int:
@@ -451,6 +456,17 @@ class Streams(Tiling):
         return cost.streamed_rounds(
             self.machine, self.rounds * self.item_bytes * self.unit // 16, waits, cached=self.fetches
         )
+
+    @property
+    def dealt(self) -> int:
+        """Positions that are staged, with those that dealing adds at the end where rows are dealt."""
+        staged, eights = math.prod(self.staged_plane), CORE_ROWS * self.lane_stride
+        return staged if self.lane_stride == 1 else -(-staged // eights) * eights
+
+    @property
+    def holds_stages(self) -> bool:
+        """Whether threads hold all of a stage at once, where it has a scale."""
+        return not self.scaled or self.dealt <= SCALED_ROUNDS * self.staging * WARPS * 32
 
     @property
     def rounds(self) -> int:
