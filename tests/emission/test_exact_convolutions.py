@@ -38,3 +38,15 @@ def of_all(module: nn.Module, x: torch.Tensor, cotangent: torch.Tensor) -> list[
     x = x.detach().requires_grad_()
     out = module(x)
     return [out.detach(), *torch.autograd.grad(out, [x, *module.parameters()], cotangent.to(out.dtype))]
+
+
+def test_what_overflows_leaves_zeros_beside_it_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage whose sums are multiplied by more than float32 holds: 0 times infinity was no number."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    module = nn.ConvTranspose2d(32, 64, 3, stride=2, bias=False)
+    module.weight.data *= 1e20
+    x = torch.randn(1, 32, 5, 40) * 1e30
+    x[..., :20] = 0
+    found = crucible.fuse(module, x, emulate=True)(x)
+    assert (found[..., :38] == 0).all()
+    assert not found[..., 41:80].isfinite().all()
