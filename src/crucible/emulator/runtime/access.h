@@ -27,10 +27,10 @@ static uint32_t owner_of(uint32_t serial) {
 
 static bool knows(const Acquired& acquired, uint32_t owner, uint32_t epoch, uint32_t thread, uint32_t clock) {
     for (const auto& [var, prefix] : acquired) {
-        const Known* of_owner = SyncVar::latest(var->owners, owner, prefix);
+        const Known* of_owner = var->latest(owner, prefix);
         if (!of_owner || of_owner->epoch < epoch) continue;
         if (of_owner->epoch > epoch) return true;
-        const Known* own = SyncVar::latest(var->threads, uint64_t(owner) << 10 | thread, prefix);
+        const Known* own = var->latest(owner, thread, prefix);
         if (own && own->epoch == epoch && own->clock >= clock) return true;
     }
     return false;
@@ -258,6 +258,19 @@ static inline bool valid_range(uintptr_t offset, size_t size) {
     return true;
 }
 
+// Stretches apart are told apart, as far as there are few: a thread that stages planes writes some hundred bytes of what
+// may be a hundred thousand. Most kernels have no fence that would ever ask.
+static void note_written(Fiber& fiber, Stretch now) {
+    auto& wrote = fiber.wrote;
+    if (!wrote.empty() && now.from <= wrote.back().to && now.to >= wrote.back().from)
+        wrote.back() = {std::min(wrote.back().from, now.from), std::max(wrote.back().to, now.to)};
+    else
+        wrote.push_back(now);
+    if (wrote.size() <= 512) return;
+    for (const Stretch& one : wrote) now = {std::min(now.from, one.from), std::max(now.to, one.to)};
+    wrote.assign(1, now);
+}
+
 static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool write, bool atomic, bool is_volatile,
                           uintptr_t pc) {
     Block* block = fiber->block;
@@ -273,8 +286,7 @@ static void access_shared(Fiber* fiber, uintptr_t address, size_t size, bool wri
             }
     if (write) {
         std::memset(block->written + offset, 1, size);
-        fiber->wrote_from = std::min(fiber->wrote_from, uint32_t(offset));
-        fiber->wrote_to = std::max(fiber->wrote_to, uint32_t(offset + size));
+        note_written(*fiber, {uint32_t(offset), uint32_t(offset + size)});
     }
     touch_range(fiber, block->cells + offset / 4, address, size, write, atomic, is_volatile, pc, true);
 }

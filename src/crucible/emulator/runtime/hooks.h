@@ -65,7 +65,7 @@ static void publish(Fiber* fiber, uintptr_t at) {
     // What this thread had learnt from others passes on with it.
     for (const Acquired* known : {&fiber->acquired, &fiber->block->acquired})
         for (const auto& [var, prefix] : *known)
-            if (var != &here && var->threads.size() < 4096) here.take(*var, prefix);
+            if (var != &here && var->told < 4096) here.take(*var, prefix);
 }
 
 static void volatile_access(uintptr_t at, size_t size, bool write, uintptr_t pc) {

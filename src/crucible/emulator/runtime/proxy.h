@@ -7,12 +7,12 @@ constexpr uint8_t kPublished = 2;  // a bit of Block::written, beside that for w
 // All that this thread wrote to shared memory is there for the asynchronous proxy, and so is what it knows of others.
 static void publish_writes(Fiber* fiber) {
     Block* block = fiber->block;
-    for (uint32_t at = fiber->wrote_from & ~3u; at < fiber->wrote_to; at += 4)
-        if (thread_of(block->cells[at / 4].write.when) == fiber->ids.linear)
-            for (int i = 0; i < 4; ++i)
-                if (block->written[at + i]) block->written[at + i] |= kPublished;
-    fiber->wrote_from = ~0u;
-    fiber->wrote_to = 0;
+    for (const Stretch& one : fiber->wrote)
+        for (uint32_t at = one.from & ~3u; at < one.to; at += 4)
+            if (thread_of(block->cells[at / 4].write.when) == fiber->ids.linear)
+                for (int i = 0; i < 4; ++i)
+                    if (block->written[at + i]) block->written[at + i] |= kPublished;
+    fiber->wrote.clear();
     fiber->just_fenced = true;
 }
 
@@ -66,8 +66,8 @@ static void finish(const Asynchronous& read, uintptr_t pc) {
     const size_t bytes = read.content.size();
     watched_read(read.from, bytes, pc);
     if (read.to) std::memcpy(read.to, read.from, bytes);
+    if (!std::memcmp(read.content.data(), read.from, bytes) || known("race-shared", pc, read.pc)) return;
     const auto changed = std::mismatch(read.content.begin(), read.content.end(), read.from);
-    if (changed.first == read.content.end() || known("race-shared", pc, read.pc)) return;
     Fault fault = fault_here("race-shared", pc, "written before an asynchronous read of it was waited for", uintptr_t(changed.second));
     fault.has_other = true;
     fault.other_pc = read.pc;

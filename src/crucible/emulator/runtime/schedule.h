@@ -67,8 +67,7 @@ static void renew_block(Block& block, uint64_t linear) {
         fiber.copies.clear();
         fiber.bulk.clear();
         fiber.products.clear();
-        fiber.wrote_from = ~0u;
-        fiber.wrote_to = 0;
+        fiber.wrote.clear();
         fiber.just_fenced = false;
     }
     if (tracing) traced::block_begins(block);

@@ -59,6 +59,11 @@ struct Landing {
     uint32_t when;  // as in Mark, when it was issued
 };
 
+// Bytes of shared memory that lie behind each other.
+struct Stretch {
+    uint32_t from, to;
+};
+
 struct Block;
 struct Fiber {
     Ids ids;
@@ -78,7 +83,7 @@ struct Fiber {
     Acquired acquired;
     std::vector<std::vector<Copy>> copies;  // asynchronous ones by group; the last group is still open
     std::vector<std::vector<Asynchronous>> bulk, products;  // bulk copies, and what matrix instructions read
-    uint32_t wrote_from = ~0u, wrote_to = 0;        // of shared memory, since its last fence.proxy.async
+    std::vector<Stretch> wrote;                     // of shared memory, since its last fence.proxy.async
     bool just_fenced = false;                       // for the asynchronous proxy, and met nobody since
 };
 
@@ -126,18 +131,27 @@ struct Known {
     size_t count;  // the release that said so
     uint32_t epoch, clock;
 };
+// What releases say of a block, in their order: rising.
+struct OfBlock {
+    std::vector<Known> epochs;
+    std::vector<std::vector<Known>> threads;
+};
 struct SyncVar {
-    size_t count = 0;
-    std::unordered_map<uint64_t, std::vector<Known>> threads;  // by owner and thread
-    std::unordered_map<uint32_t, std::vector<Known>> owners;   // their latest epochs
-    std::vector<std::pair<size_t, uint64_t>> news;             // what release said more of which thread
-    std::unordered_map<const SyncVar*, size_t> taken;          // so many releases of others are in this
+    size_t count = 0, told = 0;  // releases, and threads that they say something of
+    std::vector<std::pair<size_t, uint64_t>> news;   // what release said more of which thread
+    std::unordered_map<const SyncVar*, size_t> taken;  // so many releases of others are in this
+
+    SyncVar() = default;
+    SyncVar(const SyncVar&) = delete;
 
     void add(const Release& release) {
         ++count;
-        const uint64_t key = uint64_t(release.owner) << 10 | release.thread;
-        if (grow(threads[key], release.epoch, release.clock)) news.emplace_back(count, key);
-        grow(owners[release.owner], release.epoch, 0);
+        OfBlock& block = of(release.owner);
+        if (block.threads.size() <= release.thread) block.threads.resize(release.thread + 1);
+        std::vector<Known>& thread = block.threads[release.thread];
+        told += thread.empty();
+        if (grow(thread, release.epoch, release.clock)) news.emplace_back(count, uint64_t(release.owner) << 10 | release.thread);
+        grow(block.epochs, release.epoch, 0);
     }
     // All that the first so many releases of another say. A warp's lanes that arrive one by one have learnt the same:
     // only what is new is looked at (a small convolution whose lanes all arrive took 38 s, and takes 1.4).
@@ -146,22 +160,42 @@ struct SyncVar {
         if (prefix <= before) return;
         auto next = std::upper_bound(other.news.begin(), other.news.end(), std::pair(before, ~uint64_t(0)));
         before = prefix;
-        for (; next != other.news.end() && next->first <= prefix; ++next)
-            if (const Known* last = latest(other.threads, next->second, prefix))
-                add({uint32_t(next->second >> 10), last->epoch, uint32_t(next->second & 1023), last->clock});
+        for (; next != other.news.end() && next->first <= prefix; ++next) {
+            const uint32_t owner = uint32_t(next->second >> 10), thread = uint32_t(next->second & 1023);
+            if (const Known* last = other.latest(owner, thread, prefix)) add({owner, last->epoch, thread, last->clock});
+        }
     }
-    // What the first so many releases say of somebody; null where they say nothing.
-    template <class Map, class Key>
-    static const Known* latest(const Map& map, Key key, size_t prefix) {
-        const auto found = map.find(key);
-        if (found == map.end()) return nullptr;
-        const auto& rising = found->second;
+    // What the first so many releases say of a thread, or of its block's latest epoch; null where they say nothing.
+    const Known* latest(uint32_t owner, uint32_t thread, size_t prefix) const {
+        const OfBlock* block = find(owner);
+        return block && thread < block->threads.size() ? last_of(block->threads[thread], prefix) : nullptr;
+    }
+    const Known* latest(uint32_t owner, size_t prefix) const {
+        const OfBlock* block = find(owner);
+        return block ? last_of(block->epochs, prefix) : nullptr;
+    }
+
+private:
+    std::unordered_map<uint32_t, OfBlock> owners;
+    mutable std::pair<uint32_t, OfBlock*> asked{0, nullptr};  // lately: mostly one block's own threads are told of
+
+    const OfBlock* find(uint32_t owner) const {
+        if (asked.second && asked.first == owner) return asked.second;
+        const auto found = owners.find(owner);
+        if (found == owners.end()) return nullptr;
+        asked = {owner, const_cast<OfBlock*>(&found->second)};
+        return asked.second;
+    }
+    OfBlock& of(uint32_t owner) {
+        if (!find(owner)) asked = {owner, &owners[owner]};
+        return *asked.second;
+    }
+    static const Known* last_of(const std::vector<Known>& rising, size_t prefix) {
+        if (!rising.empty() && rising.back().count <= prefix) return &rising.back();
         const auto after = std::upper_bound(rising.begin(), rising.end(), prefix,
                                             [](size_t wanted, const Known& one) { return wanted < one.count; });
         return after == rising.begin() ? nullptr : &*(after - 1);
     }
-
-private:
     bool grow(std::vector<Known>& rising, uint32_t epoch, uint32_t clock) {
         if (!rising.empty() && std::pair(epoch, clock) <= std::pair(rising.back().epoch, rising.back().clock)) return false;
         rising.push_back({count, epoch, clock});

@@ -14,6 +14,7 @@ struct alignas(4) __half2_raw { unsigned short x, y; };
 struct alignas(4) __nv_bfloat162_raw { unsigned short x, y; };
 
 namespace crucible {
+// Conversions by bits: the sanitizer looks at each step of PyTorch's own functions, two thirds of the time of a wgmma.
 struct HalfRule {
     using Torch = c10::Half;
     using Raw = __half_raw;
@@ -23,8 +24,19 @@ struct HalfRule {
     static constexpr bool converts = true;
 #endif
     static constexpr uint16_t infinity = 0x7c00;
-    static uint16_t from(float v) { return v == v ? c10::detail::fp16_ieee_from_fp32_value(v) : 0x7fff; }
-    static float to(uint16_t v) { return c10::detail::fp16_ieee_to_fp32_value(v); }
+    static CRUCIBLE_PLAIN uint16_t from(float v) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, v), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+        if (size > 0x7f800000) return 0x7fff;
+        if (size >= 0x47800000) return uint16_t(sign | infinity);
+        if (size < 0x38800000)  // the sum has the last bit of a number that is not normal, and is rounded there
+            return uint16_t(sign | (__builtin_bit_cast(uint32_t, __builtin_bit_cast(float, size) + 0.5f) - 0x3f000000));
+        return uint16_t(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
+    }
+    static CRUCIBLE_PLAIN float to(uint16_t v) {
+        const uint32_t sign = (v & 0x8000u) << 16, size = v & 0x7fffu;
+        if (size < 0x400) return float(size) * (sign ? -0x1p-24f : 0x1p-24f);
+        return __builtin_bit_cast(float, sign | ((size << 13) + (size < infinity ? 0x38000000u : 0x70000000u)));
+    }
 };
 struct Bfloat16Rule {
     using Torch = c10::BFloat16;
@@ -35,8 +47,11 @@ struct Bfloat16Rule {
     static constexpr bool converts = true;
 #endif
     static constexpr uint16_t infinity = 0x7f80;
-    static uint16_t from(float v) { return v == v ? c10::detail::round_to_nearest_even(v) : 0x7fff; }
-    static float to(uint16_t v) { return c10::detail::f32_from_bits(v); }
+    static CRUCIBLE_PLAIN uint16_t from(float v) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, v);
+        return v == v ? uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16) : 0x7fff;
+    }
+    static CRUCIBLE_PLAIN float to(uint16_t v) { return __builtin_bit_cast(float, uint32_t(v) << 16); }
 };
 // No parameter is PyTorch's type: its operators would be found by it.
 template <class Rule>

@@ -23,6 +23,26 @@ inline CRUCIBLE_PLAIN Described described(uint64_t bits) {
             uint32_t(bits >> 32 & 0x3fff) << 4};
 }
 
+// What a lane has of two rows, eight apart, times its columns of b.
+template <int N, int K, class E>
+inline CRUCIBLE_PLAIN void multiply(float (&d)[N / 2], const float (&rows)[2][K], const Described& b, bool adds) {
+    constexpr int of_unit = 4 * E::per;
+    const int lane = plain_lane();
+    for (int j = 0; j < N / 8; ++j)
+        for (int of_pair = 0; of_pair < 2; ++of_pair) {
+            float& above = d[j * 4 + of_pair];
+            float& below = d[j * 4 + 2 + of_pair];
+            float sums[2] = {adds ? above : 0.0f, adds ? below : 0.0f};
+            for (int i = 0; i < K; ++i) {
+                const float factor = E::at(b.unit(j * 8 + lane % 4 * 2 + of_pair, i / of_unit), i % of_unit);
+                sums[0] += rows[0][i] * factor;
+                sums[1] += rows[1][i] * factor;
+            }
+            above = sums[0];
+            below = sums[1];
+        }
+}
+
 // d = a b (+ d), 64 x N x K. Warp w of the four holds rows 16 w to 16 w + 15, and of them a lane what it has of an m16n8 tile.
 template <int N, int K, class E>
 inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_bits, bool adds) {
@@ -34,14 +54,10 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], uint64_t a_bits, uint64_t b_
     crucible_product_reads(a.unit(warp * 16 + lane % 16, lane / 16), 16);
     for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
     meet();
-    for (int j = 0; j < N / 8; ++j)
-        for (int e = 0; e < 4; ++e) {
-            const int row = warp * 16 + lane / 4 + e / 2 * 8, column = j * 8 + lane % 4 * 2 + e % 2;
-            float sum = adds ? d[j * 4 + e] : 0.0f;
-            for (int i = 0; i < K; ++i)
-                sum += E::at(a.unit(row, i / of_unit), i % of_unit) * E::at(b.unit(column, i / of_unit), i % of_unit);
-            d[j * 4 + e] = sum;
-        }
+    float rows[2][K];
+    for (int r = 0; r < 2; ++r)
+        for (int i = 0; i < K; ++i) rows[r][i] = E::at(a.unit(warp * 16 + lane / 4 + r * 8, i / of_unit), i % of_unit);
+    multiply<N, K, E>(d, rows, b, adds);
     meet();
 }
 
@@ -56,16 +72,13 @@ inline CRUCIBLE_PLAIN void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint
     for (int p = warp * 32 + lane; p < N * units; p += 128) crucible_product_reads(b.unit(p / units, p % units), 16);
     uint64_t as[32];
     crucible_gather(0xffffffffu, uint64_t(&a), as);
-    for (int j = 0; j < N / 8; ++j)
-        for (int e = 0; e < 4; ++e) {
-            const int row = lane / 4 + e / 2 * 8, column = j * 8 + lane % 4 * 2 + e % 2;
-            float sum = adds ? d[j * 4 + e] : 0.0f;
-            for (int i = 0; i < K; ++i) {
-                const uint32_t* x = reinterpret_cast<const uint32_t*>(as[row % 8 * 4 + i % of_unit / E::per]);
-                sum += E::at(x, (row / 8 + i / of_unit * 2) * E::per + i % E::per) * E::at(b.unit(column, i / of_unit), i % of_unit);
-            }
-            d[j * 4 + e] = sum;
+    float rows[2][K];
+    for (int r = 0; r < 2; ++r)
+        for (int i = 0; i < K; ++i) {
+            const uint32_t* x = reinterpret_cast<const uint32_t*>(as[lane / 4 * 4 + i % of_unit / E::per]);
+            rows[r][i] = E::at(x, (r + i / of_unit * 2) * E::per + i % E::per);
         }
+    multiply<N, K, E>(d, rows, b, adds);
     meet();  // nobody changes its registers before all have read them
 }
 
