@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from crucible.emulator import recording, toolchain
+from crucible.emulator import kept, recording, toolchain
 from crucible.emulator.includes import inlined
 from crucible.emulator.kernel_texts import KernelText
 from crucible.emulator.refusals import in_pytorchs_words, refuse
@@ -90,6 +90,7 @@ def _built(
     file = next((file for file in (str(out), str(_lean(out))) if file in emulator.sources.loaded), "")
     if not file:
         file, exports = _compiled(emulator, tools, name, units, flags, out)
+        kept.asked_for(Path(file))
         emulator.sources.loaded[file] = Loaded(name, rewritten.kernels, rewritten.globals, texts, exports, parts)
     loaded = emulator.sources.loaded[file]
     module = types.ModuleType(name)
@@ -103,7 +104,7 @@ def _compiled(
     emulator: Emulator, tools: Toolchain, name: str, units: dict[str, str], flags: Sequence[str], out: Path
 ) -> tuple[str, dict[str, int]]:
     """Where it lies, built and loaded, and its exports. Raises RuntimeError in PyTorch's words."""
-    kept = [flag for flag in flags if re.match(r"-[DIU]", flag)]
+    told = [flag for flag in flags if re.match(r"-[DIU]", flag)]
     # Not as -D: a macro that the precompiled header looks at would have g++ throw the header away (7 s).
     named = f"#undef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n"
     texts = {file: named + text for file, text in units.items()}
@@ -111,12 +112,12 @@ def _compiled(
         with suppress(BuildError, ImportError):  # it needs more of PyTorch, or nothing can build it
             lean = _lean(out)
             if not lean.exists():
-                tools.leaner.compile(texts, kept, lean)
+                tools.leaner.compile(texts, told, lean)
             return str(lean), emulator.native.load(str(lean))
     if not out.exists():
         try:
             toolchain.complete(tools)
-            tools.compile(texts, kept, out)
+            tools.compile(texts, told, out)
         except BuildError as error:
             raise in_pytorchs_words(name, str(error)) from None
     return str(out), emulator.native.load(str(out))

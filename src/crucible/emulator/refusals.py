@@ -37,7 +37,7 @@ def refuse(name: str, cpp: str, cuda: str, functions: list[str] | None) -> None:
             raise in_pytorchs_words(name, f"main.cpp:{line}:1: error: ‘{function}’ was not declared in this scope\n")
     if "PYBIND11_MODULE" in names:
         raise in_pytorchs_words(name, f"main.cpp:1:1: error: redefinition of ‘PyObject* PyInit_{name}()’\n")
-    if any(token.text == "PYBIND11_MODULE" for token in tokenize(cuda)):
+    if "PYBIND11_MODULE" in cuda and any(token.text == "PYBIND11_MODULE" for token in tokenize(cuda)):
         words = f"cuda.cuda.o: multiple definition of `PyInit_{name}'; main.o: first defined here\n"
         raise in_pytorchs_words(name, f"{words}collect2: error: ld returned 1 exit status\n")
 

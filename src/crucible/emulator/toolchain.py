@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from crucible import hardware, store
+from crucible.emulator import kept
 
 _HERE = Path(__file__).parent
 HEADERS = _HERE / "headers"
@@ -159,6 +160,7 @@ class Toolchain:
             partial = out.with_name(f".{out.name}.{os.getpid()}")
             shutil.copyfile(built, partial)
             partial.rename(out)
+            kept.forget_extensions(out.parent)
 
     def _object(self, folder: Path, name: str, text: str, flags: list[str]) -> str:
         object_ = f"{name}.o"
@@ -185,8 +187,8 @@ def prepare(compiler: str | None = None, *, checked: bool = True, whole: bool = 
     """Builds what candidates are compiled against, once per machine and version.
 
     With g++ 12 41 s of processor time and 290 MB, with clang 19 35 s and 90 MB. What `complete` adds comes at once if
-    `whole`: for processes that may not write. It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`. Raises
-    BuildError.
+    `whole`: for processes that may not write. It is kept below `$CRUCIBLE_EMULATOR_HOME`, or in `store.home()`, until
+    something else is prepared and it was not asked for in a month. Raises BuildError.
     """
     compiler = compiler or find_compiler()
     home = Path(os.environ.get("CRUCIBLE_EMULATOR_HOME") or store.home() / "emulator").absolute()
@@ -205,6 +207,7 @@ def complete(tools: Toolchain) -> None:
 def _prepare(tools: Toolchain, kinds: Iterable[Toolchain]) -> None:
     tools.folder.mkdir(parents=True, exist_ok=True)
     beside = tools.folder.with_name(f"{tools.folder.name}.lock")  # not in it: candidates read there, and could hold it
+    # Its time is when somebody asked for it last, as `kept` reads it.
     with open(beside, "w") as lock, ThreadPoolExecutor(2) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together build it once
         jobs = []
@@ -215,6 +218,8 @@ def _prepare(tools: Toolchain, kinds: Iterable[Toolchain]) -> None:
                 jobs.append(pool.submit(_build_prefix, kind))
         for job in jobs:
             job.result()
+        if jobs:
+            kept.forget_prepared(tools.folder.parent)
 
 
 def ready(folder: Path, compiler: str | None = None) -> Toolchain:
