@@ -65,6 +65,19 @@ def test_what_is_allowed_without_noise_is_small(dtype: torch.dtype) -> None:
     assert compared(right, (values * (1 + 6 * eps)).to(dtype)).result(0).ok == wide
 
 
+@pytest.mark.parametrize(("noise", "times"), [(0.0, 4.0), (0.24, 4.0), (0.26, 16.0), (1e9, 16.0)])
+def test_where_zeros_would_pass_more_of_the_noise_does(noise: float, times: float) -> None:
+    right = expect(torch.randn(100))
+    right.allow(noise, 3 * noise, 4.0)
+    floor = (
+        4 * 2 * 2 * torch.finfo(torch.float32).eps
+    )  # of what is never less than noise: four units, twice at the peak
+    assert right.relative_l2_allowed == pytest.approx(times * noise or floor / 2)
+    assert right.peak_allowed == pytest.approx(times * 3 * noise or floor)
+    zeros = compared(right, torch.zeros(100)).result(0)
+    assert (zeros.relative_l2 <= right.relative_l2_allowed) == (times > 4)
+
+
 def compared(expected: Expected, got: torch.Tensor, cuts: list[int] | None = None) -> Difference:
     difference = Difference(expected)
     edges = sorted({0, got.numel(), *(cut for cut in cuts or [] if cut < got.numel())})

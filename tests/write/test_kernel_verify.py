@@ -103,7 +103,6 @@ CONVOLUTIONS: dict[str, Callable[[], ir.Kernel]] = {
     "streams of halves": lambda: streaming(STREAMS["streamed_halves"]),
     "scaled streams": lambda: streaming(STREAMS["streamed_layer_scaled"]),
     "a weight with scales": lambda: packing(PACKED["streams: streamed_layer_scaled"]),
-    "mixed streams": lambda: streaming(STREAMS["streamed_mixed_kept"]),
     "streams that ask ahead": lambda: streaming(STREAMS["streamed_runs_grad"]),
     "streams that add up": lambda: streaming(STREAMS["streamed_summed"]),
     "a gradient by warpgroups": lambda: grouped(GROUPED["two_dims_weight"])[0],
@@ -748,11 +747,6 @@ WRONG: dict[str, Change] = {
     "Split: of what is no word": (
         "a product", ir.Split, lambda node: replace(node, value=replace(node.into)), 0, "not tf32 of tf32",
     ),
-    "SplitInHalves: left out": ("mixed streams", ir.SplitInHalves, left_out, 0, "is read before anything is in it"),
-    "SplitInHalves: of what is no word": (
-        "mixed streams", ir.SplitInHalves, lambda node: replace(node, value=replace(node.into)), 0,
-        "not halves of halves",
-    ),
     "Largest: of nothing before": ("a weight with scales", ir.Declare, left_out, 0, "largest is not declared"),
     "Largest: of what is no pack": (
         "scaled streams", ir.Largest, lambda node: replace(node, value=node.into), 0, "not of float32",
@@ -781,13 +775,6 @@ WRONG: dict[str, Change] = {
     "Collect: times what is no number": (
         "scaled streams", ir.Collect, lambda node: replace(node, factor=ir.Element(ir.Fragment("factor", "word"))), 0,
         "which is word",
-    ),
-    "Product: of pairs that are no words": (
-        "streams of halves", ir.Product, lambda node: replace(node, in_halves=True), 0, "no words that are two",
-    ),
-    "Product: held words that are no pairs": (
-        "a walk that holds words", ir.Product, lambda node: replace(node, in_halves=True), 0,
-        "are no four words of halves",
     ),
     "SplitPairs: left out": ("a mixed product", ir.SplitPairs, left_out, -1, "is read before anything is in it"),
     "SplitPairs: of what is no word": (

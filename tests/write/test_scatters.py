@@ -76,7 +76,7 @@ KEPT = [
     forward("exact_image", (2, 12, 9, 13), 3, (3, 3), padding=1, chain="biased", exact=True,
             tiling=scatters(exact=True)),
     forward("exact_in_chunks", (1, 48, 6, 70), 11, (2, 2), exact=True, tiling=scatters(exact=True)),
-    forward("mixed", (1, 40, 6, 20), 8, (3, 3), padding=1, exact=True, tiling=scatters(exact=True)),
+    forward("deep", (1, 40, 6, 20), 8, (3, 3), padding=1, exact=True, tiling=scatters(exact=True)),
 ]  # fmt: skip
 CASES += KEPT
 DRAWN = [*drawn(4), *drawn(3, seed=1, exact=True)]

@@ -42,7 +42,7 @@ NEAR = 1e-6
 WAYS = 12
 """Ways to divide a convolution that are drawn from, most promising first."""
 EVERY = {case.name: case for case in (*test_warpgroup_streams.CASES, *test_warpgroup_streams.RUNS)}
-MIXED, PHASED, SCALED = "streamed_mixed_kept", "streamed_of_rows_phased", "streamed_layer_scaled"
+PHASED, SCALED = "streamed_of_rows_phased", "streamed_layer_scaled"
 FLAT = "streamed_flat_scaled"
 KEPT, KEPT_ONCE = "streamed_tiles_kept", "streamed_of_planes_grad_kept"
 OTHERWISE = (
@@ -52,7 +52,6 @@ OTHERWISE = (
     "streamed_runs_grad",
     KEPT,
     KEPT_ONCE,
-    MIXED,
     PHASED,
     SCALED,
     FLAT,
@@ -139,11 +138,7 @@ def test_what_is_largest_is_added_last_of_a_stage_that_begins_anew(name: str) ->
         units = case.divided.plane_word_units, case.divided.word_units(part)
         lower = [(each.rows[1] >= units[0], each.columns[1] >= units[1]) for each in products]  # type: ignore[operator]
         taps = len(part.taps)
-        if name != KEPT_ONCE:
-            assert lower == [(False, True)] * taps + [(True, False)] * taps + [(False, False)] * taps
-        else:
-            assert lower == [(True, True)] * taps + [(False, False)] * taps
-        assert [each.in_halves for each in products] == [all(each) for each in lower]
+        assert lower == [(False, True)] * taps + [(True, False)] * taps + [(False, False)] * taps
         assert [each.adds for each in products] == [None, *[()] * (len(lower) - 1)]
 
 
@@ -337,11 +332,6 @@ WRONG: dict[str, tuple[str, type, Callable[[Any], ir.Node], int]] = {
     "Product: without one of lower weights": (KEPT, ir.Product, lambda _: ir.Note("left out"), 1),
     "Product: without one of lower inputs": (KEPT, ir.Product, lambda _: ir.Note("left out"), 9),
     "Split: higher words alone": (KEPT, ir.Split, lambda node: replace(node, part="high"), 1),
-    "SplitInHalves: the other way round": (
-        MIXED, ir.SplitInHalves, lambda node: replace(node, first="rest"), 0,
-    ),
-    "Product: words that are no pairs": (MIXED, ir.Product, lambda node: replace(node, in_halves=False), 0),
-    "Product: without those of lower words": (MIXED, ir.Product, lambda _: ir.Note("left out"), 4),
     "SplitScaled: higher words alone": (SCALED, ir.SplitScaled, lambda node: replace(node, part="high"), 1),
     "Largest: not found": (SCALED, ir.Largest, lambda _: ir.Note("left out"), 0),
     "Collect: not multiplied": (SCALED, ir.Collect, lambda node: replace(node, factor=None), 0),

@@ -73,8 +73,8 @@ CASES = [
         exact=True,
         tiling=exact(box=(1, 2, 62), walk=3, groups=2, slots=5, lower_held=15),
     ),
-    forward("mixed", (1, 37, 7, 9), 24, (3, 3), padding=1, exact=True, tiling=exact()),
-    forward("mixed_held", (1, 8, 6, 7, 9), 24, (3, 3, 4), exact=True, tiling=exact(lower_held=9)),
+    forward("deep", (1, 37, 7, 9), 24, (3, 3), padding=1, exact=True, tiling=exact()),
+    forward("deep_held", (1, 8, 6, 7, 9), 24, (3, 3, 4), exact=True, tiling=exact(lower_held=9)),
     transposed("turned", (2, 8, 9, 9), 16, (2, 2), padding=1, chain="of_two", exact=True, tiling=exact()),
 ]
 EVERY = [*CASES, *drawn(5)]

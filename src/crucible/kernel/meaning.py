@@ -388,12 +388,6 @@ class _Run(Places):
         self._set(node.into, pairs(parts[0], parts[1]), node.declares)
 
     @node.register
-    def _(self, node: ir.SplitInHalves) -> None:
-        value = self.registers[node.value.of][self.element(node.value)]
-        parts = value, value - nearest(value)
-        self._set(node.into, pairs(*(parts if node.first == "near" else parts[::-1])), node.declares)
-
-    @node.register
     def _(self, node: ir.Largest) -> None:
         self._set(node.into, scaled.largest(self, node), False)
 

@@ -8,12 +8,12 @@ from crucible.gpus import WARP
 from crucible.kernel import nodes as ir
 from crucible.kernel.index import Index
 from crucible.kernel.places import CORE_ROWS, WARPGROUP
-from crucible.kernel.tensor_cores import Ring, halves_multiplied, halves_of, multiplied, reinterpreted, spread
+from crucible.kernel.tensor_cores import Ring, halves_multiplied, multiplied, reinterpreted, spread
 from crucible.kernel.whereabouts import Array, Places, Waits
 
 ROWS, UNITS, UNIT = 64, 2, 16
 """Rows of a product, its sixteens of bytes of K, and these."""
-HALVES = {"float16": "fp16", "bfloat16": "bf16", "tf32": "bf16"}
+HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """What words of two are multiplied by."""
 
 
@@ -154,7 +154,6 @@ def product(run: Places, node: ir.Product) -> None:
     sums, at = run.registers[node.into.of], run.element(node.into)
     before = sums[at][: node.made]
     right = _read(run, *node.columns, 2 * len(before))
-    right = halves_of(right) if node.in_halves else right
     if isinstance(node.rows, ir.Element):
         held = run.registers[node.rows.of][run.element(node.rows)]
         if node.rows.of.dtype == "halves":
@@ -163,7 +162,6 @@ def product(run: Places, node: ir.Product) -> None:
             made = multiplied(held[None], right)
     else:
         left = _read(run, *node.rows, ROWS)
-        left = halves_of(left) if node.in_halves else left
         made = spread(left @ right.T, run.kernel.threads // WARPGROUP)
     if node.adds is not None:
         made = made + np.where(added(run, node), before, 0)

@@ -332,20 +332,6 @@ class SplitPairs:
 
 
 @dataclass(frozen=True)
-class SplitInHalves:
-    """Of a word, or a pack of them, two bfloat16 in the place of each: the nearest to it, and to what TF32 leaves of
-    it. Two such words, one the other way round, are as a product both of a word by what is left of the other."""
-
-    into: Element
-    value: Element
-    first: Literal["near", "rest"]
-    """Which is the lower half."""
-    declares: bool = False
-    settles: bool = False
-    """As of a `Split`."""
-
-
-@dataclass(frozen=True)
 class Mma:
     """Each warpgroup multiplies its 64 rows by the columns of a tile, all terms into the same sums, and waits for them.
 
@@ -387,7 +373,7 @@ class Sync:
 Node: TypeAlias = (
     Let | Declare | For | If | Scope | Roles | Exit | Note
     | Fill | Drain | Fence | Load | Store | Convert | Bits
-    | Chain | Value | Choose | Accumulate | Reduce | Split | SplitPairs | SplitInHalves | Mma | Promote
+    | Chain | Value | Choose | Accumulate | Reduce | Split | SplitPairs | Mma | Promote
     | Vacant | Slide | Deal | Provide | Provided | Bring | Brought | Copy | Describe | Products | Product
     | Share | Foresee | Ask | Fetch | Meet
     | Send | Stretch | Leave | InTurn | Collect

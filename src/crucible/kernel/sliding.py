@@ -160,8 +160,6 @@ class Product:
     """Where they are as well, if there is more to it."""
     sums: int = 0
     """So many that it makes, the first ones; all where that is 0."""
-    in_halves: bool = False
-    """Whether each word of both is two bfloat16, whatever else their tiles hold."""
 
     @property
     def made(self) -> int:

@@ -88,12 +88,6 @@ def halves(words: Array, dtype: str) -> Array:
     return (apart.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
-def halves_of(rows: Array) -> Array:
-    """The values of rows [row][word], of which each word lies in memory as a TF32 and is two bfloat16."""
-    words = bits(rows, "tf32").view(np.int32).astype(np.float64)
-    return halves(words, "bf16").reshape(len(rows), -1)
-
-
 def as_halves(words: Array) -> Array:
     """The bits of words [..., n] as those of [..., 2 n] halves; what is in none of them is NaN in any half type."""
     return np.ascontiguousarray(bits(words, "halves")).view(np.uint16)

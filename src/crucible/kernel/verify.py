@@ -320,8 +320,8 @@ class _Verifier(Reader):
     def _(self, node: ir.Fence) -> None:
         warpgroups.fence(self)
 
-    @node.register(ir.Split | ir.SplitInHalves)
-    def _(self, node: ir.Split | ir.SplitInHalves) -> None:
+    @node.register
+    def _(self, node: ir.Split) -> None:
         warpgroups.split(self, node)
 
     @node.register

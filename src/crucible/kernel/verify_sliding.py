@@ -208,12 +208,9 @@ def product(reader: Reader, node: ir.Product) -> None:
         reader.say(f"{into.of.name} has {into.of.sizes}: a product goes to all sums of a thread, or to some of several")
     reader.begun.add(into)
     if isinstance(node.rows, ir.Element):
-        is_tf32 = node.columns[0].of.dtype == "tf32" and not node.in_halves
-        _held(reader, node.rows, "tf32" if is_tf32 else "halves")
+        _held(reader, node.rows, "tf32" if node.columns[0].of.dtype == "tf32" else "halves")
     else:
         _described(reader, *node.rows, ROWS)
-    if node.in_halves and node.columns[0].of.dtype != "tf32":
-        reader.say(f"{node.columns[0].of.name} of {node.columns[0].of.dtype} has no words that are two bfloat16")
     if node.made > into.vector:
         reader.say(f"{into.of.name}: a product makes {node.made} of {into.vector} sums")
     _described(reader, *node.columns, 2 * node.made)

@@ -136,7 +136,7 @@ def declared(node: ir.Node) -> list[ir.Fragment]:
         return list(node.what)
     if isinstance(node, ir.Scale | ir.SplitScaled):
         return [node.into.of]
-    begins = ir.Load | ir.Convert | ir.Split | ir.SplitPairs | ir.SplitInHalves
+    begins = ir.Load | ir.Convert | ir.Split | ir.SplitPairs
     return [node.into.of] if isinstance(node, begins) and node.declares else []
 
 
@@ -225,12 +225,12 @@ def fence(reader: Reader) -> None:
 # products
 
 
-def split(reader: Reader, node: ir.Split | ir.SplitInHalves) -> None:
+def split(reader: Reader, node: ir.Split) -> None:
     reader.element(node.value, is_read=True)
     reader.put(node.into, node.declares)
-    types, made = (node.value.of.dtype, node.into.of.dtype), "tf32" if isinstance(node, ir.Split) else "halves"
-    if types != ("word", made) or node.into.vector != node.value.vector:
-        reader.say(f"{node.into.of.name}: of words as many {made} are made, not {types[1]} of {types[0]}")
+    types = node.value.of.dtype, node.into.of.dtype
+    if types != ("word", "tf32") or node.into.vector != node.value.vector:
+        reader.say(f"{node.into.of.name}: of words as many tf32 are made, not {types[1]} of {types[0]}")
 
 
 def split_pairs(reader: Reader, node: ir.SplitPairs) -> None:

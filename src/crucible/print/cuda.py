@@ -367,10 +367,6 @@ class _Printer(Words):
         return warpgroups.split_pairs(self, node)
 
     @lines.register
-    def _(self, node: ir.SplitInHalves) -> list[str]:
-        return warpgroups.split_in_halves(self, node)
-
-    @lines.register
     def _(self, node: ir.Largest) -> list[str]:
         return scaled.largest(self, node)
 

@@ -371,7 +371,7 @@ def products(words: Words, node: ir.Products) -> list[str]:
 
 
 def product(words: Words, node: ir.Product) -> list[str]:
-    of = "bfloat16" if node.in_halves else node.columns[0].of.dtype
+    of = node.columns[0].of.dtype
     rows: Literal["held", "described"] = "held" if isinstance(node.rows, ir.Element) else "described"
     name, text = next(iter(sm90.wgmma(2 * node.made, MULTIPLIED[of], rows, node.into.vector).items()))
     words.called[text] = None

@@ -164,12 +164,6 @@ def split_pairs(words: Words, node: ir.SplitPairs) -> list[str]:
     return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
 
 
-def split_in_halves(words: Words, node: ir.SplitInHalves) -> list[str]:
-    names = ("near", "rest") if node.first == "near" else ("rest", "near")
-    made = f"bf16_{'_'.join(names)}{'_of_pack' * node.value.is_pack}({words.element(node.value)})"
-    return [f"{words.into(node.into, node.declares)} = {f'settled({made})' if node.settles else made};"]
-
-
 def mma(words: Words, node: ir.Mma) -> list[str]:
     """One loop of all terms of a type: those are neighbours."""
     names = words.names

@@ -27,6 +27,12 @@ SUM_UNITS = 4
 sums of 297 random terms, each in plain sequence, were 5 units off in the median of 30 draws and 13 at most, where
 PyTorch's own order had 2 (16 are allowed then); TF32 is off by thousands."""
 
+CANCELS = 4.0
+"""Times as much is allowed where rounding may be all of an answer: zeros would pass there, so it tells nobody from
+another, and a few sums of noise differ by more than probes do. Of 126 modules drawn at random two were convicted of it,
+right ones: 1.06 and 1.43 times what was allowed at the peak of a gradient that is 0 (of a bias in front of a batch
+norm, of a mean over a softmax)."""
+
 
 @dataclass
 class Expected:
@@ -64,6 +70,7 @@ class Expected:
         if self.dtype.is_floating_point:
             units = SUM_UNITS if self.dtype.itemsize >= 4 else 1
             roundoff = units * torch.finfo(self.dtype).eps / 2
+            multiple *= CANCELS if multiple * relative_l2 >= 1 else 1
             self.relative_l2_allowed = multiple * max(relative_l2, roundoff)
             self.peak_allowed = multiple * max(peak, 2 * roundoff)
         else:

@@ -12,9 +12,7 @@ from crucible.kernel import nodes as ir
 from crucible.kernel.builder import Builder
 from crucible.kernel.index import ZERO, Compare, Condition, Either, Index, Number, Place, Size, Table
 from crucible.kinds.convolution.scaled_packing import pack_scaled
-from crucible.kinds.convolution.split import second_word
 from crucible.kinds.convolution.weight import Weight
-from crucible.schedule.convolution.exact import passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, UNIT, Scatter
@@ -51,7 +49,6 @@ class _Packing:
 
     def __init__(self, conv: Convolution, of: Correlation, buffer: Buffer) -> None:
         self.k, self.math, self.dtype = Builder(), conv.math, conv.source.dtype
-        self.passes = passes(of, exact=conv.keeps_float32)
         self.words = 2 if conv.keeps_float32 else 1
         """For each number."""
         self.blocks = -(-buffer.elements // THREADS)
@@ -83,20 +80,10 @@ class _Packing:
 
     def _part(self, value: ir.Element, is_lower: Index) -> ir.Element:
         whole = self._converted(value, "word", "whole")
-        second = "halves" if self.passes[0].in_halves else "tf32"
-        names = (("high", "tf32"), ("low", second), ("part", second))
-        high, low, part = (ir.Element(ir.Fragment(name, dtype)) for name, dtype in names)
-        self.k.add(ir.Split(high, whole, "high", declares=True))
-        self.k.add(second_word(low, whole, self.passes, of_weight=True, declares=True))
-        if second == "halves":
-            high = self._as_halves(high)
+        high, low, part = (ir.Element(ir.Fragment(name, "tf32")) for name in ("high", "low", "part"))
+        self.k.add(ir.Split(high, whole, "high", declares=True), ir.Split(low, whole, "low", declares=True))
         self.k.add(ir.Convert(part, low, declares=True, guard=(Compare("!=", is_lower, ZERO),), otherwise=high))
         return part
-
-    def _as_halves(self, value: ir.Element) -> ir.Element:
-        into = ir.Element(ir.Fragment("high_bits", "halves"))
-        self.k.add(ir.Bits(into, (value,)))
-        return into
 
     def _converted(self, value: ir.Element, dtype: str, name: str) -> ir.Element:
         into = ir.Element(ir.Fragment(name, dtype))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crucible.algebra.convolution.fused import Convolution
-from crucible.schedule.convolution.exact import Pass
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ SCALED = "fp32 as three products of fp16, each stage by a power of two in its ra
 """By streams."""
 
 
-def by_warpgroups(conv: Convolution, passes: Sequence[Pass]) -> str:
-    """Of kernels that choose their words themselves."""
-    kept = "mixed" if passes[0].in_halves else "fp32"
-    return WORDS[kept if conv.keeps_float32 else conv.math].about
+def by_warpgroups(conv: Convolution) -> str:
+    """By those that keep float32 in one way."""
+    return WORDS["fp32" if conv.keeps_float32 else conv.math].about

@@ -11,7 +11,6 @@ from crucible.kernel.builder import Builder
 from crucible.kernel.index import ONE, ZERO, Compare, Condition, Either, Index, Number, Variable
 from crucible.kinds.convolution.scatter.add import Adding
 from crucible.kinds.convolution.scatter.frame import Frame, Item
-from crucible.kinds.convolution.split import second_word
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.warpgroup.scatter import CHANNELS, POSITIONS, TEAMS
 from crucible.schedule.convolution.warpgroup.walks import WARPS
@@ -95,8 +94,7 @@ class Consuming:
         """The same in float32: of a chunk by itself, what is small first, then added to what there is. Tensor cores cut
         something off at each addition: by a model of that P90's gradient is 1.6e-7 off so, 1.7e-6 if added at once."""
         k, division = self.k, self.division
-        is_mixed = division.word_passes[0].in_halves
-        parts = self._inputs("inputs"), self._inputs("lower_inputs", "halves" if is_mixed else "tf32")
+        parts = self._inputs("inputs"), self._inputs("lower_inputs")
         fresh = ir.Fragment("fresh", "float32", self.sums.shape[-1:])
         k.add(ir.Declare(parts))
         with k.unrolled("k", Number(division.chunk)) as step:
@@ -108,8 +106,8 @@ class Consuming:
                     with k.unrolled("k", Number(division.chunk)) as step:
                         columns = self._described(chunk, step), column + words.of_weight * division.weight_units
                         adds, or_where = ((), ()) if number else _added(step, ())
-                        rows, halves = ir.Element(parts[words.of_input], (step,)), words.in_halves
-                        k.add(ir.Product(ir.Element(fresh), rows, columns, adds, or_where, in_halves=halves))
+                        rows = ir.Element(parts[words.of_input], (step,))
+                        k.add(ir.Product(ir.Element(fresh), rows, columns, adds, or_where))
             k.add(ir.Collect(self._of_group(phase, group), fresh, *_added(chunk, () if begins else later)))
 
     def _groups(self) -> list[tuple[int, int, bool]]:
@@ -134,8 +132,8 @@ class Consuming:
 
     # inputs
 
-    def _inputs(self, name: str, dtype: str = "tf32") -> ir.Fragment:
-        return ir.Fragment(name, dtype, (Number(self.division.chunk), Number(HELD)))
+    def _inputs(self, name: str) -> ir.Fragment:
+        return ir.Fragment(name, "tf32", (Number(self.division.chunk), Number(HELD)))
 
     def _begin(self, item: Item, row: Index, plane: Index, chunk: Index) -> None:
         """Where a lane's inputs lie in a slot, and which are inside of the row."""
@@ -180,7 +178,7 @@ class Consuming:
         word = ir.Element(ir.Fragment("word", "word"))
         self.k.add(ir.Convert(word, value, declares=True, mask=inside))
         self.k.add(ir.Split(ir.Element(into, at), word, "high"))
-        self.k.add(second_word(ir.Element(lower, at), word, self.division.word_passes, settles=True))
+        self.k.add(ir.Split(ir.Element(lower, at), word, "low", settles=True))
 
     @property
     def _is_even(self) -> bool:

@@ -48,7 +48,7 @@ def _about(conv: Convolution, division: Scatter) -> list[str]:
     walked = f" Sums of {division.groups} taps of the inner dim meet in registers." if division.groups > 1 else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)}: every input by all {len(of.products)} taps at once,"
-        f" {by_warpgroups(conv, division.word_passes)}, sums in fp32, added up in shared memory; warpgroup"
+        f" {by_warpgroups(conv)}, sums in fp32, added up in shared memory; warpgroup"
         " instructions, on compute capability 9.0 alone.",
         f"A block makes {CHANNELS} channels of {box} outputs: two warpgroups take every other row of inputs,"
         f" {POSITIONS} positions at a time, while another one copies what comes next into {division.slots} slots;"

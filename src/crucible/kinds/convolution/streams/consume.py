@@ -142,7 +142,7 @@ class Consuming:
         made = streams.columns_of(part.taps[tap])
         at = tap * STEP_UNITS * columns + words.of_weight * streams.word_units(part)
         place = streams.place(row, column) + words.of_input * streams.plane_word_units
-        return ir.Product(into, (rows, place), (weights, at), adds, sums=made // 2, in_halves=words.in_halves)
+        return ir.Product(into, (rows, place), (weights, at), adds, sums=made // 2)
 
     def _weights(self, part: Part) -> ir.Matrix:
         weights = ir.Matrix("b", self.frame.weights, part.blocks * self.streams.channels)

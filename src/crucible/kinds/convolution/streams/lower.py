@@ -65,7 +65,7 @@ def _fitted(conv: Convolution, streams: Streams, gpu: Gpu) -> Streams:
 def _about(frame: Frame) -> list[str]:
     """How the work is laid out, in words."""
     of, streams = frame.streams.of, frame.streams
-    words = SCALED if streams.scaled else by_warpgroups(frame.conv, streams.word_passes)
+    words = SCALED if streams.scaled else by_warpgroups(frame.conv)
     box = "x".join(map(str, streams.box))
     walked = f", along {streams.walk} planes" if streams.walk > 1 else ""
     planes = " Each plane of input is staged once for all planes of outputs that read it." if streams.once else ""

@@ -150,7 +150,7 @@ class Positions:
                 k.add(ir.Store(self._converted(round_, u), ir.InShared(planes, (place, ZERO))))
                 return
             held = ir.Element(self.words, (round_, u))
-            splits = split_scaled(held, self.scale) if self.scale else split_words(held, self.streams.word_passes)
+            splits = split_scaled(held, self.scale) if self.scale else split_words(held)
             for word, split in enumerate(splits):
                 to = ir.InShared(planes, (place + word * self.streams.plane_word_units, ZERO))
                 k.add(split, ir.Store(split.into, to))

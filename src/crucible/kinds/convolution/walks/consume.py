@@ -60,8 +60,7 @@ class Consuming:
     def _hold(self) -> None:
         """Lower words of the last taps: what a lane has of the rows of an instruction."""
         k, walks, packed = self.k, self.walks, self.frame.packed
-        held = "halves" if walks.word_passes[0].in_halves else "tf32"
-        self.held = ir.Fragment("held", held, (Number(walks.lower_held), Number(WORDS)))
+        self.held = ir.Fragment("held", "tf32", (Number(walks.lower_held), Number(WORDS)))
         if walks.lower_held:
             first = self.part * walks.packed_units + walks.weight_units + self.warp % 4 * CHANNELS + self.lane // 4
             own = ir.Pointer("own", packed, first * WORDS + self.lane % 4)
@@ -104,6 +103,5 @@ class Consuming:
                     rows: tuple[ir.Matrix, int] | ir.Element = ir.Element(self.held, (Number(of_held),))
                     if of_held < 0 or not words.of_weight:
                         rows = weights, tap * STEP_UNITS * ROWS + words.of_weight * walks.word_units
-                    of_b, halves = (planes[plane], columns), words.in_halves
-                    k.add(ir.Product(ir.Element(self.sums), rows, of_b, adds, in_halves=halves))
+                    k.add(ir.Product(ir.Element(self.sums), rows, (planes[plane], columns), adds))
                     adds = ()

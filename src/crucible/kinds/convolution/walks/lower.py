@@ -59,7 +59,7 @@ def _about(scene: Scene, walks: Walks) -> list[str]:
     held = f", what rounding leaves of {walks.lower_held} taps in registers" if walks.lower_held else ""
     return [
         f"{list(of.in_shape)} to {list(of.out_shape)} by {len(of.products)} products of {of.in_channels} channels,"
-        f" {by_warpgroups(scene.conv, walks.word_passes)}, sums in fp32; warpgroup instructions, on compute"
+        f" {by_warpgroups(scene.conv)}, sums in fp32; warpgroup instructions, on compute"
         " capability 9.0 alone.",
         f"A block makes {ROWS} channels at {box} positions at a time{walked}: {walks.groups} warpgroups in turn,"
         f" while {'two others in turn load' if walks.stagers > 1 else 'another one loads'} planes of input into"

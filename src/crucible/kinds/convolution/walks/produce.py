@@ -164,7 +164,7 @@ class Producing:
         if not self.walks.exact:
             k.add(ir.Store(unit, ir.InShared(planes, (ZERO, u, at, ZERO))))
             return
-        for word, split in enumerate(split_words(unit, self.walks.word_passes)):
+        for word, split in enumerate(split_words(unit)):
             k.add(split, ir.Store(split.into, ir.InShared(planes, (Number(word), u, at, ZERO))))
 
     def _at(self, p: Index) -> Index:

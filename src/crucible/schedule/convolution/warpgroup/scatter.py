@@ -131,7 +131,7 @@ class Scatter(Tiling):
     @property
     def word_passes(self) -> tuple[Pass, ...]:
         """Products of each tap."""
-        return passes(self.of, exact=self.exact)
+        return passes(exact=self.exact)
 
     @property
     def columns(self) -> int:

@@ -37,7 +37,7 @@ from crucible.algebra.convolution.correlation import Correlation, Product
 from crucible.kernel.places import CORE_ROWS
 from crucible.schedule import cost
 from crucible.schedule.convolution.estimate import written_sectors
-from crucible.schedule.convolution.exact import THREE, Pass, passes
+from crucible.schedule.convolution.exact import Pass, passes
 from crucible.schedule.convolution.halo import STEP_UNITS
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.walks import REGISTERS, WARPS, trimmed
@@ -243,7 +243,7 @@ class Streams(Tiling):
     @property
     def word_passes(self) -> tuple[Pass, ...]:
         """Products of each tap."""
-        return THREE if self.scaled else passes(self.of, exact=self.exact)
+        return passes(exact=self.exact)
 
     # planes of input
 

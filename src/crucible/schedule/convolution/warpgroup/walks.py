@@ -109,7 +109,7 @@ class Walks(Tiling):
     @property
     def word_passes(self) -> tuple[Pass, ...]:
         """Products of each tap."""
-        return passes(self.of, exact=self.exact)
+        return passes(exact=self.exact)
 
     @property
     def instructions(self) -> int:
