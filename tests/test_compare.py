@@ -66,9 +66,11 @@ def test_what_is_allowed_without_noise_is_small(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("noise", "times"), [(0.0, 4.0), (0.24, 4.0), (0.26, 16.0), (1e9, 16.0)])
-def test_where_zeros_would_pass_more_of_the_noise_does(noise: float, times: float) -> None:
-    right = expect(torch.randn(100))
-    right.allow(noise, 3 * noise, 4.0)
+def test_where_zeros_would_pass_for_a_gradient_more_of_the_noise_does(noise: float, times: float) -> None:
+    right, output = expect(torch.randn(100)), expect(torch.randn(100))
+    right.allow(noise, 3 * noise, 4.0, may_cancel=True)
+    output.allow(noise, 3 * noise, 4.0)
+    assert output.relative_l2_allowed == pytest.approx(max(4 * noise, 8 * torch.finfo(torch.float32).eps))
     floor = (
         4 * 2 * 2 * torch.finfo(torch.float32).eps
     )  # of what is never less than noise: four units, twice at the peak

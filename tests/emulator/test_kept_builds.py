@@ -57,7 +57,7 @@ def test_an_extension_stays_while_it_is_asked_for(tmp_path: Path) -> None:
     kept.asked_for(tmp_path / "gone.so")  # removed meanwhile, or not ours to write
 
 
-def test_building_another_forgets_it(tmp_path: Path) -> None:
+def test_building_another_forgets_it() -> None:
     folder = toolchain.prepare().folder / "extensions"
     old = aged(folder / "of_another_year.so", MONTH)
     text = f"__global__ void k(float* x) {{ *x = {time.time_ns() % 2**20}; }}"  # none that is kept

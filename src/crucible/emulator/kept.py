@@ -25,7 +25,8 @@ def forget_extensions(folder: Path) -> None:
     """Removes those of a folder that nobody asked for lately."""
     for file in folder.glob("*.so"):
         if _is_old(file):
-            file.unlink(missing_ok=True)
+            with suppress(OSError):  # another user's, where all build in one temporary folder
+                file.unlink()
 
 
 def forget_prepared(home: Path) -> None:

@@ -65,12 +65,13 @@ class Expected:
         """What a linear map gives for so many times what it was given."""
         return replace(self, values=self.values * factor, scale=self.scale * abs(factor)) if factor != 1 else self
 
-    def allow(self, relative_l2: float, peak: float, multiple: float) -> None:
-        """Tolerances: so many times the noise, of which there is always a little."""
+    def allow(self, relative_l2: float, peak: float, multiple: float, *, may_cancel: bool = False) -> None:
+        """Tolerances: so many times the noise, of which there is always a little; CANCELS times that where it
+        `may_cancel`, as gradients do, and zeros would pass."""
         if self.dtype.is_floating_point:
             units = SUM_UNITS if self.dtype.itemsize >= 4 else 1
             roundoff = units * torch.finfo(self.dtype).eps / 2
-            multiple *= CANCELS if multiple * relative_l2 >= 1 else 1
+            multiple *= CANCELS if may_cancel and multiple * relative_l2 >= 1 else 1
             self.relative_l2_allowed = multiple * max(relative_l2, roundoff)
             self.peak_allowed = multiple * max(peak, 2 * roundoff)
         else:
