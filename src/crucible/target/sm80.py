@@ -159,9 +159,6 @@ HELPERS = {
     "mma_bf16": _MMA.format(name="bf16", depth=16, type="bf16"),
     "mma_mixed": MMA_MIXED,
     "load_tiles": LOAD_TILES,
-    **{
-        f"multiply_tiles_{name}": _MULTIPLY_TILES.format(name=name)
-        for name in ("tf32", "fp32", "mixed", "fp16", "bf16")
-    },
+    **{f"multiply_tiles_{name}": _MULTIPLY_TILES.format(name=name) for name in MATHS},
 }
 """By the word that calls for them."""
