@@ -48,6 +48,7 @@ from typing import Any
 import gpu_turns
 import torch
 from kernelbench_report import COVERS, REWRITTEN, report
+from same_draws import Recording, Taking
 from torch import nn
 
 from crucible import fusing, hardware, store, tf32
@@ -76,14 +77,18 @@ LAST_S = 20.0
 TASK_S = 1800.0
 """The most that one task may take to be built, or to be measured, waits for a turn included: max-autotune of a network
 is 250 to more than 600 s."""
-AHEAD = 3
-"""Processes of tasks to be measured, of each GPU: one has it, the others draw their inputs and trace meanwhile."""
+AHEAD = 5
+"""Processes of tasks to be measured, of each GPU: one has it, the others draw their inputs and trace meanwhile. With 3,
+and 4 that warm, half of 32 cores had nothing to do: 97 tasks in 565 s on two GPUs."""
 KEPT_CORES = 4
 """Of the machine, for each GPU's measuring. 28 builds on 32 cores starved it: 6 networks of 33 were measured in 340 s,
 and eager took the longer the busier its host was."""
 GIVES_WAY = ("nice", "-n", "15")
 """In front of the command of what is not measured."""
-WARMING = 4
+FEW = 2
+"""Roundings of operands, by which all is moved where kinks are sought. By 1.2e-4, less than one of TF32's, one of
+61,440 sums was missed whose gradient turned over: a sum of 676,512 products is as far off as each of its weights."""
+WARMING = 7
 """Processes that fill torch.compile's caches at once, of each GPU, unless others are asked for: each has a task's
 tensors there. Eight networks and what is measured took 25 GB of it."""
 
@@ -290,6 +295,8 @@ class Subject:
     """As they were before any call."""
     bits: int | None = None
     """Of mantissas, to which products round their operands; None: what PyTorch's flags say."""
+    taken: list[torch.Tensor] | None = None
+    """What it takes in the place of what it would draw at random."""
 
     def restore(self) -> None:
         """Buffers and the generator as they were: each contestant computes the same."""
@@ -298,12 +305,12 @@ class Subject:
         seed_all(7)
 
     def forward(self) -> Any:
-        with tf32.allowed(*self.rounding), self._rounded(), torch.no_grad():
+        with tf32.allowed(*self.rounding), self._rounded(), self._taking(), torch.no_grad():
             return call(self.module, self.inputs)
 
     def both(self, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Gradients of what takes one."""
-        with tf32.allowed(*self.rounding), self._rounded():
+        with tf32.allowed(*self.rounding), self._rounded(), self._taking():
             outputs = tensors(call(self.module, self.inputs))
             pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
             ends, given = [o for o, _ in pairs], [c for _, c in pairs]
@@ -312,6 +319,9 @@ class Subject:
 
     def _rounded(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.bits is None else RoundedOperands(self.bits)
+
+    def _taking(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.taken is None else Taking(self.taken)
 
     @property
     def wanted(self) -> list[torch.Tensor]:
@@ -504,12 +514,14 @@ def measured_alone(
 
 
 class Truth:
-    """What is right: the module in float64, where memory and time allow, and in strict float32. Of what draws random
-    numbers float32 alone: in float64 the same seed draws others."""
+    """What is right: the module in float64, where memory and time allow, and in strict float32. What it draws at random
+    is what eager PyTorch draws; where that cannot be taken, strict float32 alone, which draws the same by itself."""
 
     def __init__(self, module: nn.Module, column: Column, inputs: list[Any], buffers: dict[str, torch.Tensor]) -> None:
         self.column = column
         self.eager = Subject(module, column.baselines, inputs, buffers)
+        self.draws = draws(self.eager)
+        self.drawn = drawn_by(self.eager) if self.draws else None
         self.strict = self._exact(torch.float32)
 
     def _exact(self, dtype: torch.dtype) -> Subject:
@@ -517,7 +529,7 @@ class Truth:
         device = next((each.device.type for each in own.inputs if isinstance(each, torch.Tensor)), "cpu")
         given = [_cast(each, dtype, device) for each in own.inputs]
         buffers = {name: _cast(each, dtype, device) for name, each in own.buffers.items()}
-        return Subject(copy.deepcopy(own.module).to(dtype), (False, False), given, buffers)
+        return Subject(copy.deepcopy(own.module).to(dtype), (False, False), given, buffers, taken=self.drawn)
 
     def errors(self, everyone: dict[str, Subject]) -> dict[str, Any]:
         """Relative L2 errors of outputs and gradients, and whether the written module's are small enough."""
@@ -539,7 +551,7 @@ class Truth:
     def _compared(self, contestants: dict[str, Subject], values: dict[str, Any], cotangents: Any) -> dict[str, Any]:
         """The same, with strict float32's values for the cotangents."""
         truths, found = {"float32": values}, dict[str, Any]()
-        if not draws(self.strict):
+        if not self.draws or self.drawn is not None:
             with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
                 truths["float64"], _, _ = self._values(self._exact(torch.float64), cotangents)
         try:
@@ -570,7 +582,7 @@ class Truth:
                     each.copy_(value * (1 + by * shift))
             return tensors(subject.forward())
 
-        found = near_kinks(outputs, REACH * torch.finfo(torch.float32).eps / 2)
+        found = near_kinks(outputs, reach(self.column))
         return [mask & (mask.sum() <= MOST * mask.numel()) for mask in found]
 
     def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
@@ -612,6 +624,12 @@ class Truth:
         return values, cotangents, why
 
 
+def reach(column: Column) -> float:
+    """How near a kink is, as a part of all that is moved: of roundings of float32, or of a few of narrower operands."""
+    own = REACH * torch.finfo(torch.float32).eps / 2
+    return own if column.bits is None else max(own, FEW * 2.0 ** -(column.bits + 1))
+
+
 def draws(subject: Subject) -> bool:
     """Whether its forward takes numbers from the generator of its device."""
     subject.restore()
@@ -622,10 +640,22 @@ def draws(subject: Subject) -> bool:
     return not torch.equal(before, state())
 
 
+def drawn_by(subject: Subject) -> list[torch.Tensor] | None:
+    """What its forward draws; None where that is not to be had."""
+    subject.restore()
+    with Recording() as recording:
+        subject.forward()
+    return recording.kept if recording.knows_all else None
+
+
 def noise(truths: dict[str, Any]) -> list[str]:
-    """Which of outputs and gradients are 0 but for roundings: strict float32 and float64 have nothing in common."""
+    """Which of outputs and gradients are 0 but for roundings: strict float32 and float64 have nothing in common, by the
+    norm of either, which may be 0."""
+    if "float64" not in truths:
+        return []
     parts = [part for part in ("outputs", "gradients") if all(part in truth for truth in truths.values())]
-    return [p for p in parts if "float64" in truths and apart(truths["float32"][p], truths["float64"][p]) > 0.1]
+    pairs = {part: (truths["float32"][part], truths["float64"][part]) for part in parts}
+    return [part for part, (one, other) in pairs.items() if max(apart(one, other), apart(other, one)) > 0.1]
 
 
 def missing(values: dict[str, Any], truth: dict[str, Any]) -> int:

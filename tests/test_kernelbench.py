@@ -217,15 +217,56 @@ def test_gradients_lack_where_there_are_none_at_all() -> None:
     assert kernelbench.missing({}, {}) == 0
 
 
-def test_what_draws_is_held_against_float32_alone() -> None:
-    """In float64 the same seed draws other numbers, of which nothing can be as near as eager is."""
-    x = torch.randn(64, 8, requires_grad=True)
-    for module, against in ((torch.nn.Dropout(), ["float32"]), (torch.nn.Tanh(), ["float32", "float64"])):
-        column = kernelbench.COLUMNS["tf32"]
-        truth = kernelbench.Truth(module, column, [x], {})
-        found = truth.errors({"written": kernelbench.Subject(module, column.written, [x], {})})
-        assert found["against"] == against
-        assert found["right"] and found["noise"] == []
+@pytest.mark.parametrize("column", ["tf32", "bf16"])
+@pytest.mark.parametrize(
+    ("module", "against"),
+    [
+        (torch.nn.Dropout(), ["float32", "float64"]),
+        (torch.nn.Sequential(torch.nn.Dropout(0.2), torch.nn.Tanh(), torch.nn.Dropout2d(0.3)), ["float32", "float64"]),
+        (torch.nn.Tanh(), ["float32", "float64"]),
+        (torch.nn.RReLU(), ["float32"]),  # draws within its kernel
+    ],
+    ids=["dropout", "several", "none", "unknown"],
+)
+def test_what_draws_is_held_against_float64_that_draws_the_same(
+    module: torch.nn.Module, against: list[str], column: str
+) -> None:
+    """By itself it draws other numbers there, of which nothing can be as near as eager is."""
+    of = kernelbench.COLUMNS[column]
+    x = torch.randn(64, 8, 3, 3, dtype=of.dtype, requires_grad=True)
+
+    def found(written: torch.nn.Module) -> Any:
+        truth = kernelbench.Truth(module, of, [x], {})
+        return truth.errors({"written": kernelbench.Subject(written, of.written, [x], {})})
+
+    assert found(module)["against"] == against
+    if against[-1] == "float64":
+        assert found(module)["right"] and found(module)["noise"] == []
+        assert not found(torch.nn.Sequential(module, torch.nn.Softshrink(0.2)))["right"]
+        assert found(module)["written"]["float64_outputs_error"] < 0.01
+
+
+def test_what_is_nothing_but_roundings_is_so_behind_draws_too() -> None:
+    """A batch norm of equal numbers, whose mean eager rounds."""
+
+    class Level(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(1, affine=False, track_running_stats=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(torch.nn.functional.dropout(x.clamp(max=0.7), 0.2).amax(1, keepdim=True))
+
+    class Off(Level):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 1e-6
+
+    torch.manual_seed(0)
+    x, column = (torch.randn(8, 64) + 2).requires_grad_(), kernelbench.COLUMNS["tf32"]
+    found = kernelbench.Truth(Level(), column, [x], {}).errors(
+        {"written": kernelbench.Subject(Off(), column.written, [x], {})}
+    )
+    assert found["right"] and "outputs" in found["noise"]
 
 
 class Bent(torch.nn.Module):
@@ -251,6 +292,19 @@ def test_gradients_are_held_again_off_kinks(wrong: bool) -> None:
     found = truth.errors({"written": kernelbench.Subject(bent, column["default"].written, [x], {})})
     assert found["right"] is not wrong
     assert found["near_kinks"] > 0
+
+
+@pytest.mark.parametrize("near", [3e-4, 3e-2])
+def test_kinks_are_as_near_as_what_operands_may_be_rounded_by(near: float) -> None:
+    """Of a few values one may turn over that rounding to nearest leaves where it is; not one that is far off."""
+    torch.manual_seed(0)
+    product, x, column = torch.nn.Linear(64, 64), torch.randn(16, 64), kernelbench.COLUMNS["tf32"]
+    with torch.no_grad():
+        product.bias[5] -= product(x)[2, 5] - 0.9 * near
+    truth = kernelbench.Truth(Bent(product), column, [x.requires_grad_()], {})
+    found = truth.errors({"written": kernelbench.Subject(Bent(product, near=near), column.written, [x], {})})
+    assert found["rounded"]["float64_gradients_error"] < 1e-3
+    assert found["right"] is (near < 1e-2)
 
 
 def test_roundings_that_only_ours_makes_are_held_to_what_they_cost() -> None:
