@@ -38,6 +38,10 @@ NEWEST = {
 """The newest whole run with TF32, and what README says of it."""
 KEPT_NEWEST = "kernelbench_level2_default_h200"
 """The newest run of what keeps float32, in place of an older record's."""
+LEVEL_2_TASKS = 100
+HALVES_NEWEST = "kernelbench_level2_bf16_h200"
+"""The newest of half types, likewise."""
+RANDOM = "kernelbench_random_h200"
 COLUMNS = {
     "tf32": "TF32 allowed to all",
     "default": "PyTorch's default flags, against float32's precision from us",
@@ -80,15 +84,15 @@ def figures() -> str:
     lines = ["| written by `crucible fuse` | forward | least | with gradients | least |", "|---|---|---|---|---|"]
     lines += [_row(f"[{what}](docs/results.md#{name})", found) for what, found, name in rows]
     newest = [(name, words, read(name)["columns"]["tf32"]["tasks"]) for name, words in NEWEST.items()]
-    _, (flags, as_they_come), (kept, _), (halves, of_halves) = level_2()
+    _, (flags, as_they_come), (kept, _), (halves, _) = level_2()
     newest += [(LEVEL_2, f"{flags}, H100", as_they_come)]
     newest += [(KEPT_NEWEST, f"{kept}, H200", read(KEPT_NEWEST)["columns"]["default"]["tasks"])]
-    newest += [(LEVEL_2, f"{halves}, H100", of_halves)]
+    in_halves = read(HALVES_NEWEST)["columns"]["bf16"]["tasks"]
+    newest += [(HALVES_NEWEST, f"{halves}, {LEVEL_2_TASKS - len(in_halves)} not reached, H200", in_halves)]
     for name, words, tasks in newest:
-        right = sum(bool(each.get("right")) for each in tasks.values())
-        found = {covers: _over_best(tasks, covers) for covers in COVERS}
-        what = f"KernelBench level 2, {right} of {len(tasks)} tasks right, {words}"
-        lines.append(_row(f"[{what}](docs/results.md#{name})", found))
+        lines.append(_row_of(name, f"KernelBench level 2, {{right}} tasks right, {words}", tasks))
+    drawn = read(RANDOM)["columns"]["tf32"]["tasks"]
+    lines.append(_row_of(RANDOM, "random modules of its grammar, {right} right, TF32 allowed to all, H200", drawn))
     column = read("networks_autotune_h100")["columns"]["tf32"]
     networks, handed = column["tasks"], column["summary"]["handed over"]
     left = " and ".join(str(handed[covers]) for covers in COVERS)
@@ -113,6 +117,13 @@ def level_2() -> Iterator[tuple[str, Record]]:
 def _row(what: str, found: Mapping[str, list[float]]) -> str:
     cells = [cell for covers in COVERS for cell in (f"{mean(found[covers]):.2f}", f"{min(found[covers]):.2f}")]
     return f"| {what} | {' | '.join(cells)} |"
+
+
+def _row_of(name: str, what: str, tasks: Record) -> str:
+    """Of a run of `kernelbench.py`; `{right}` are those that are right, of all."""
+    right = sum(bool(each.get("right")) for each in tasks.values())
+    words = what.format(right=f"{right} of {len(tasks)}")
+    return _row(f"[{words}](docs/results.md#{name})", {covers: _over_best(tasks, covers) for covers in COVERS})
 
 
 def _compiled(entries: Mapping[Any, Record]) -> dict[str, list[float]]:
@@ -294,13 +305,18 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "scale each, runs of positions over rows, taps in parts.",
         lambda record: _columns(record, "kernelbench_level2_default_h200"),
     ),
-    "kernelbench_random_h100": (
+    "kernelbench_level2_bf16_h200": (
+        "KernelBench level 2 on H200s, in bfloat16",
+        "90 of the 100 tasks in one call. 32, 36 and 25 take a minimum over channels, whose place counts among numbers "
+        "of so few digits, and leave it to PyTorch.",
+        lambda record: _columns(record, "kernelbench_level2_bf16_h200"),
+    ),
+    "kernelbench_random_h200": (
         "Random modules of the same grammar",
-        "156 modules of operations, sizes and odd shapes that a generator drew from a seed of the day, TF32 allowed to "
-        "all. Three are called wrong: 143 was, its gradients 42 % off, by a polynomial for Mish's slope behind a clamp "
-        "whose tolerance was of an enclosure; that is mended. Of 67 one of 61,440 sums lies so near a minimum's bend "
-        "that it turns over, and 24 normalises eight equal numbers, of which torch.compile's are as far off.",
-        lambda record: _columns(record, "kernelbench_random_h100"),
+        "200 modules of operations, sizes and odd shapes that a generator drew from the seed of the day, all of them, "
+        "TF32 allowed to all. None is wrong. The one that is slower has a dropout behind a convolution that is "
+        "PyTorch's, which is drawn as PyTorch draws it.",
+        lambda record: _columns(record, "kernelbench_random_h200"),
     ),
     "before_and_after_h100": (
         "Two versions in turns",
@@ -344,13 +360,6 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "values the judge itself had lost, 72 of roundings that are mended, and 66, which draws its dropout, was "
         "refused.",
         _judged,
-    ),
-    "kernelbench_random_h200": (
-        "Random modules of the same grammar, another seed",
-        "165 modules of operations, sizes and odd shapes that a generator drew from a seed of the day, TF32 allowed to "
-        "all. None is wrong. Of the 15 that were slower seven were so by numbers that forward makes tensors of, each a "
-        "copy to the GPU: they are faster since (an H100, benchmarks/notes.md).",
-        lambda record: _columns(record, "kernelbench_random_h200"),
     ),
     "kernelbench_level2_h200": (
         "KernelBench level 2 on an H200, before",

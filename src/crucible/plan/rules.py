@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crucible.algebra.expression import nodes, substitute, where
+from crucible.algebra.expression import Expr, inputs, nodes, substitute, where
 from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
@@ -199,28 +199,42 @@ def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
 
 def _largest(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
     """Of `max` and `min` over one dim, whose indices nobody reads. PyTorch gives the gradient to one element of several
-    that are the largest, kernels share it out: not where values are cut off or have few digits, and many are the same.
-    """
+    that are the largest, kernels share it out: not where values have few digits, and many are the same, nor where they
+    are cut off, if not by functions that then have no slope, so that neither passes."""
 
     reduction = _reduction(over)
 
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
         value: Lazy = args["self"]
         dtypes = [value.dtype, *(operand.dtype for operand in value.operands)]
-        narrow = any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes)
-        if "dim" not in args or narrow or any(node.kind in FLAT for node in nodes(value.expr)):
+        if "dim" not in args or any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes):
             raise NotCovered("a maximum whose place counts")
         found: Lazy = reduction(operation, args, names)
+        rows = frozenset(o.leaf for o in value.operands if not any(o.strides[d] for d in found.columns))
+        flat = {n.kind for n in nodes(value.expr) if n.kind in LEVEL | FLAT and not rows.issuperset(inputs(n))}
+        if flat & FLAT or (flat and not _is_level(value.expr, rows)):
+            raise NotCovered("a maximum whose place counts")
         return found
 
     return rule
 
 
-FLAT = frozenset({
-    "maximum", "minimum", "where", "clamp", "hardtanh", "relu", "relu6", "threshold", "hardsigmoid", "hardswish",
-    "hardshrink", "softshrink", "sign",
+LEVEL = frozenset({
+    "maximum", "minimum", "clamp", "hardtanh", "relu", "relu6", "threshold", "hardsigmoid", "hardshrink", "softshrink",
+    "sign",
 })  # fmt: skip
-"""Functions that give one value for many."""
+"""Functions that give one value for many; what has one in common with its row has no slope there."""
+FLAT = frozenset({"where", "hardswish"})
+"""Functions that do so otherwise, or give one for two that are close."""
+
+
+def _is_level(expr: Expr, rows: frozenset[Expr]) -> bool:
+    """Whether all that tells elements of a row apart, which have `rows` in common, is cut off first."""
+    if rows.issuperset(inputs(expr)):
+        return True
+    if expr.kind in LEVEL and sum(not rows.issuperset(inputs(each)) for each in expr.args) == 1:
+        return True
+    return bool(expr.args) and all(_is_level(each, rows) for each in expr.args)
 
 
 def _detached(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:

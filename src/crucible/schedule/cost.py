@@ -71,10 +71,10 @@ def strided(m: Machine, clocks: float, is_strided: bool) -> float:
     return clocks * (m.warps.strided_times if is_strided else 1)
 
 
-def tiles_times(m: Machine, *, is_exact: bool, phased: bool) -> float:
-    """What an estimate of tiles by warps is to be multiplied by."""
+def tiles_times(m: Machine, *, is_exact: bool, phased: bool, halves: bool = False) -> float:
+    """What an estimate of tiles by warps is to be multiplied by, against those of warpgroups."""
     if not is_exact:
-        return 1
+        return m.warps.half_times if halves else 1
     return m.warps.exact_phased_times if phased else m.warps.exact_times
 
 

@@ -103,6 +103,9 @@ class Warps:
     exact_phased_times: float = 2.4
     """times: the same of several phases: 2.1 and 2.4 by three products in 93 and 91, 2.6 by two in 91. From: notes.md,
     "KernelBench level 2 at default flags"."""
+    half_times: float = 1.25
+    """times: what the rest says of tiles of half types, against streams: two convolutions with a GELU behind took 0.77
+    and 0.86 of their estimates by tiles, 0.57 and 0.67 by streams. From: divisions_bf16_h100.json."""
     beside: float = 1.4
     """times: what a block waits for one by one, where two share a multiprocessor. From: convolutions_h200.json."""
     alone: float = 0.3

@@ -6,6 +6,7 @@ import math
 
 from crucible.algebra.convolution.fused import Convolution
 from crucible.gpus import Gpu
+from crucible.graph import ITEM_BYTES
 from crucible.schedule import cost
 from crucible.schedule.convolution.halo import UNITS
 from crucible.schedule.convolution.questions import Multiplying, answered
@@ -45,7 +46,8 @@ def clocks(question: Multiplying, way: Tiling) -> float:
     conv = question.conv
     found = way.total_clocks_with(question.tensors, products=conv.products, chain_slots=conv.chain_slots)
     phased = math.prod(conv.correlation.phases) > 1
-    return found * cost.tiles_times(way.machine, is_exact=conv.keeps_float32, phased=phased)
+    halves = ITEM_BYTES[conv.source.dtype] < ITEM_BYTES["float32"]
+    return found * cost.tiles_times(way.machine, is_exact=conv.keeps_float32, phased=phased, halves=halves)
 
 
 def asked(conv: Convolution) -> Multiplying:

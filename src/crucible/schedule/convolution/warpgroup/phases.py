@@ -22,7 +22,7 @@ from crucible.algebra.program import reads
 from crucible.gpus import Gpu
 from crucible.graph import ITEM_BYTES
 from crucible.schedule import cost
-from crucible.schedule.convolution.estimate import least
+from crucible.schedule.convolution.estimate import least, written_sectors
 from crucible.schedule.convolution.halo import STEP_UNITS, UNITS
 from crucible.schedule.convolution.tiling import MOST_PRODUCTS
 from crucible.schedule.convolution.warpgroup.walks import (
@@ -206,6 +206,15 @@ class PhaseWalks(Walks):
         outputs = self.items * self.walk * self.outputs_a_plane * math.prod(of.phases) * self.channel_tiles * ROWS
         return cost.walked_bytes(self.machine, outputs * self.bytes_an_output + read)
 
+    @property
+    def written(self) -> float:
+        """Clocks in which memory takes what is written, of which blocks fill sectors partly: of rows of 19 floats most
+        (a module of such, 3 to 64 channels in three dims, took 2.5 times what all else says)."""
+        width, outputs = self.box[-1] * self.last_phases, self.of.axes[-1].outputs
+        rows = self.items * self.walk * self.outputs_a_plane / self.box[-1] * math.prod(self.of.phases[:-1])
+        each = written_sectors((min(width, outputs),), (outputs,), 16 // self.unit, self.machine.sm.partly)
+        return cost.walked_sectors(self.machine, rows * self.channel_tiles * ROWS * self.tensors * each)
+
     @cached_property
     def dealt(self) -> tuple[int, ...]:
         """The blocks of each part: of a tile of channels, share by share."""
@@ -229,7 +238,7 @@ class PhaseWalks(Walks):
         """Of all multiprocessors, by the part that takes longest."""
         longest = max(self.time_of(part, blocks) for part, blocks in enumerate(self.dealt))
         clocks = max(longest * max(self.sms, sum(self.dealt)), self.moved)
-        return cost.phase_rows(self.machine, clocks, self.of.axes[-1].outputs, self.tensors)
+        return max(cost.phase_rows(self.machine, clocks, self.of.axes[-1].outputs, self.tensors), self.written)
 
 
 def phase_division(conv: Convolution, gpu: Gpu) -> PhaseWalks | None:
