@@ -374,6 +374,7 @@ def test_a_maximum_whose_place_nobody_reads_joins_its_chain_unless_it_counts() -
     assert calls(lambda m, x: (m.fc(x) * 2).max(1).values.tanh()) == ["linear"]
     assert calls(lambda m, x: (m.fc(x) * 2).min(1, keepdim=True)[0]) == ["linear"]
     assert calls(lambda m, x: m.norm(m.fc(x)).max(1).values) == ["linear"]  # a variance that is cut off is a row's
+    assert calls(lambda m, x: ((y := m.fc(x)) * y.amax(1, keepdim=True).relu()).max(1).values) == ["linear"]
     # zeros tie, and PyTorch takes one of them, whose gradient tells which where anything follows but the slope of 0
     assert "max" in calls(lambda m, x: (m.fc(x).relu() + m.bias).max(1).values)
     assert "max" in calls(lambda m, x: (m.fc(x).relu() + m.fc(x)).max(1).values)

@@ -210,7 +210,8 @@ def _largest(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[...
         if "dim" not in args or any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes):
             raise NotCovered("a maximum whose place counts")
         found: Lazy = reduction(operation, args, names)
-        rows = frozenset(o.leaf for o in value.operands if not any(o.strides[d] for d in found.columns))
+        same = (o.leaf for o in value.operands if not any(o.strides[d] for d in found.columns))
+        rows = frozenset([*same, *(each.leaf for each in value.reductions)])
         flat = {n.kind for n in nodes(value.expr) if n.kind in LEVEL | FLAT and not rows.issuperset(inputs(n))}
         if flat & FLAT or (flat and not _is_level(value.expr, rows)):
             raise NotCovered("a maximum whose place counts")
