@@ -2,7 +2,7 @@
 beside eager PyTorch, torch.compile and max-autotune.
 
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER [--column tf32|default|bf16] [--only 5,36,40]
-        [--seconds 570] [--processes 28] [--warming 4] [--gpus 0,1] [--baselines eager,compile,max-autotune]
+        [--seconds 570] [--processes 28] [--warming 7] [--gpus 0,1] [--baselines eager,compile,max-autotune]
         [--race-seconds 1] [--race] [--build-only]
     python benchmarks/kernelbench.py CHECKOUT LEVEL FOLDER --report      record.json, table.md and plot.svg alone
 

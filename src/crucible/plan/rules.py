@@ -224,9 +224,9 @@ LEVEL = frozenset({
     "maximum", "minimum", "clamp", "hardtanh", "relu", "relu6", "threshold", "hardsigmoid", "hardshrink", "softshrink",
     "sign",
 })  # fmt: skip
-"""Functions that give one value for many; what has one in common with its row has no slope there."""
+"""Functions that give one value for many, and have no slope where they do; of two tensors if a row shares one."""
 FLAT = frozenset({"where", "hardswish"})
-"""Functions that do so otherwise, or give one for two that are close."""
+"""Others that give one value for many, or for two that are close."""
 
 
 def _is_level(expr: Expr, rows: frozenset[Expr]) -> bool:
