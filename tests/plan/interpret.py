@@ -204,7 +204,8 @@ def _fused(step: Fused, known: Tensors) -> list[torch.Tensor]:
     storages = {name: _storage(known[held]) for name, held in step.operands.items()}
     if step.statistics is not None:
         storages |= evaluate_program(step.statistics, storages)
-    return [_pool(step.compute, storages), *(torch.from_numpy(storages[name]) for name in step.updates)]
+    pooled = _pool(step.compute, storages).reshape(step.type.shape)
+    return [pooled, *(torch.from_numpy(storages[name]) for name in step.updates)]
 
 
 def _matrices(step: Fused, compute: Product, known: Tensors) -> torch.Tensor:

@@ -365,45 +365,6 @@ def test_dropout_of_one_number_draws_nothing() -> None:
         trace(module, [drawn(5, 8)])
 
 
-def test_a_maximum_whose_place_nobody_reads_joins_its_chain_unless_it_counts() -> None:
-    def calls(forward: Forward) -> list[str]:
-        module = Module(forward, fc=nn.Linear(20, 24), bias=nn.Parameter(torch.zeros(24)), norm=nn.GroupNorm(3, 24))
-        plan = fuse(trace(module, [drawn(5, 20)]))
-        return [step.operation.kind for step in plan.steps if isinstance(step, Call)]
-
-    assert calls(lambda m, x: (m.fc(x) * 2).max(1).values.tanh()) == ["linear"]
-    assert calls(lambda m, x: (m.fc(x) * 2).min(1, keepdim=True)[0]) == ["linear"]
-    assert calls(lambda m, x: m.norm(m.fc(x)).max(1).values) == ["linear"]  # a variance that is cut off is a row's
-    assert calls(lambda m, x: ((y := m.fc(x)) * y.amax(1, keepdim=True).relu()).max(1).values) == ["linear"]
-    # zeros tie, and PyTorch takes one of them, whose gradient tells which where anything follows but the slope of 0
-    assert "max" in calls(lambda m, x: (m.fc(x).relu() + m.bias).max(1).values)
-    assert "max" in calls(lambda m, x: (m.fc(x).relu() + m.fc(x)).max(1).values)
-    assert "max" in calls(lambda m, x: torch.where(m.fc(x) > 0, m.fc(x), m.bias).max(1).values)
-    assert "max" in calls(lambda m, x: m.fc(x).maximum(m.bias).max(1).values)
-    assert "min" in calls(lambda m, x: F.hardswish(m.fc(x)).min(1).values)  # near its least many are one number
-    assert "max" in calls(lambda m, x: m.fc(x).half().max(1).values)  # so are those of few digits
-    assert "max" in calls(lambda m, x: (y := m.fc(x).max(1)).values + y.indices)
-
-
-@pytest.mark.parametrize(
-    "forward",
-    [
-        lambda m, x: m.fc(x).relu().min(1).values,
-        lambda m, x: (m.fc(x).clamp(-0.2, 0.3) * m.factor + m.factor).max(1, keepdim=True)[0],
-        lambda m, x: (y := F.hardtanh(m.fc(x), -0.1, 0.2)).add(y.clone().detach()).max(1).values.tanh(),
-        lambda m, x: torch.min(m.fc(x), torch.tensor(0.1)).max(1).values,
-        lambda m, x: (F.relu6(y := m.fc(x)) + F.hardsigmoid(y * 9)).max(1).values,
-    ],
-    ids=["relu", "clamp", "detached", "number", "both"],
-)
-def test_gradients_of_maxima_of_what_is_cut_off_are_pytorchs(forward: Forward) -> None:
-    """Several elements of a row are its largest; none of them has a slope."""
-    torch.manual_seed(1)
-    module = Module(forward, fc=nn.Linear(20, 24), factor=nn.Parameter(torch.tensor(1.5)))
-    plan = check(module, drawn(16, 20), unused=True)
-    assert [step.operation.kind for step in plan.steps if isinstance(step, Call)] == ["linear"]
-
-
 def detached_beside(y: torch.Tensor) -> torch.Tensor:
     return y * 0.5 + y.clone().detach() * y
 

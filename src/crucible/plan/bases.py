@@ -17,11 +17,11 @@ def fits(value: Lazy) -> bool:
         return reducing.fits(value) if value.reductions else convolutions.over(value) is not None
     if value.base is None:
         return False
+    shape, usual = _output_shape(value.base), contiguous(_output_shape(value.base))
     try:
-        laid = plain(value)
+        laid = plain(pools.over(value, shape) if isinstance(value.base, Pooling) else value)
     except CannotJoin:
         return False
-    shape, usual = _output_shape(value.base), contiguous(_output_shape(value.base))
     (own,) = (operand for operand in laid.operands if operand.name == value.base.name)
     in_order = all(n == 1 or s == u for n, s, u in zip(shape, own.strides, usual, strict=False))  # no two exchanged
     return laid.shape == shape and in_order

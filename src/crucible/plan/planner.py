@@ -28,6 +28,7 @@ from crucible.plan import (
     reducing,
     rules,
     taken,
+    ties,
     unread,
     uses,
     within,
@@ -109,6 +110,8 @@ class _Planner:
         self.differentiable = {value.name for value in graph.inputs if value.tensor.is_floating}
         self.differentiable |= {p.value.name for p in graph.parameters if p.trainable}
         self.names = set(graph.values)
+        self.tied = ties.tied(graph)
+        """Maxima of which it counts where they are."""
         self.bounds: dict[str, Interval] = {}
         """Where elements of tensors in memory are known to lie."""
         self.ours: dict[str, bool] = {}
@@ -171,7 +174,7 @@ class _Planner:
             self._put_apart(operation)
             for attempt in (self._widest(operation), operation.inputs, ()):
                 try:
-                    found = self._within(operation, rules.apply(operation, self.lazy, self.new_name))
+                    found = self._within(operation, rules.apply(operation, self.lazy, self.new_name, self.tied))
                     self._check_repeated(operation, found)
                 except CannotJoin:
                     for name in attempt:  # what does not join is computed first, then they are plain tensors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from crucible.algebra.expression import tensor
@@ -11,7 +13,7 @@ from crucible.algebra.program import Operand, Result, contiguous
 from crucible.graph import Operation
 from crucible.plan import convolutions
 from crucible.plan.join import plain, with_own_names
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, NotCovered, Pooling, permuted, whole
 from crucible.plan.reductions import Names, mean
 from crucible.plan.settle import Settled, read, updated
 from crucible.plan.statistics import apart
@@ -36,7 +38,7 @@ def _pool(kind: str, rank: int) -> Callable[[Operation, Mapping[str, Any], Names
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
         include, divisor = args.get("count_include_pad", True), args.get("divisor_override")
         windows = _windows(operation, args, rank)
-        return _pooled(operation, args["self"], kind, windows, names, include, divisor)
+        return _pooled(operation.name, args["self"], kind, windows, names, include, divisor)
 
     return rule
 
@@ -53,13 +55,13 @@ def _adaptive(kind: str, rank: int) -> Callable[[Operation, Mapping[str, Any], N
             Window(n // out, n // out, n, out) if n % out == 0 else Window(size, 1, n, out, adaptive=True)
             for n, out, size in zip(extents, outputs, largest, strict=True)
         ]
-        return _pooled(operation, value, kind, tuple(windows), names, True, None)
+        return _pooled(operation.name, value, kind, tuple(windows), names, True, None)
 
     return rule
 
 
 def _pooled(
-    operation: Operation,
+    word: str,
     value: Lazy,
     kind: str,
     windows: tuple[Window, ...],
@@ -79,19 +81,60 @@ def _pooled(
     spatial = range(len(before.space) - len(windows), len(before.space))
     if before.reductions and not before.columns >= {d for d in spatial if before.space[d] > 1}:
         raise CannotJoin
-    name, shape = names(f"{operation.name}_{POOLED}"), operation.outputs[0].tensor.shape
+    name = names(f"{word}_{POOLED}")
+    shape = (*before.shape[: -len(windows)], *(window.outputs for window in windows))
     operand = Operand(name, value.dtype, contiguous(shape))
     pooling = Pooling(name, kind, before, windows, include, divisor)
     expr = tensor(name, value.dtype)
     return Lazy(tuple(shape), whole(shape), (operand,), expr, value.dtype, {name: name}, base=pooling)
 
 
+def largest(operation: Operation, value: Lazy, dim: int, names: Names) -> Lazy:
+    """Of one dim, which stays as one of size 1: a pool of windows that are all of it, which gives the gradient to the
+    first of several that are the largest. Raises CannotJoin where the value is no chain of tensors, NotCovered where
+    windows side by side are not so in memory."""
+    size, *rest = value.shape[dim:]
+    if math.prod(rest) == 1 or size > MOST_OF_A_DIM:
+        raise NotCovered("a maximum along neighbours in memory, or of many")
+    if value.per_row or value.reductions or value.base is not None:
+        raise CannotJoin
+    if any(operand.strides[-1] > 1 for operand in plain(value).operands):
+        raise NotCovered("a maximum along neighbours in memory")
+    if len(rest) <= 2:  # which are windows' dims then, and read several at a time
+        windows = (Window(size, size, size, 1), *(Window(1, 1, n, n) for n in rest))
+        return _pooled(operation.name, value, "max", windows, names, True, None)
+    others = [d for d in range(len(value.dims)) if d != dim]
+    turned = permuted(value, (*others, dim))
+    found = _pooled(operation.name, turned, "max", (Window(size, size, size, 1),), names, True, None)
+    return permuted(found, [*range(dim), len(others), *range(dim, len(others))])
+
+
+def over(value: Lazy, shape: Sequence[int]) -> Lazy:
+    """A value seen in a pool's shape, from which it differs by dims of one element; itself where it differs by more."""
+    real = [(group, n) for group, n in zip(value.dims, value.shape, strict=True) if n > 1]
+    if [n for _, n in real] != [n for n in shape if n > 1]:
+        return value
+    groups = iter(group for group, _ in real)
+    return replace(value, dims=tuple(next(groups) if n > 1 else () for n in shape))
+
+
+def _spread(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Those of dims of more than one element, over all."""
+    left = iter(strides)
+    return tuple(next(left) if n > 1 else 0 for n in shape)
+
+
+MOST_OF_A_DIM = 256
+"""Elements that a thread looks at, one after the other; their numbers are bytes."""
+
+
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The pool with its chains that writes the value to a tensor `name` laid as `strides` say."""
     pooling = value.base
     assert isinstance(pooling, Pooling)
-    (after,) = with_own_names((plain(value),), pooling.before.tensors)  # gradients are of both chains
     outer = pooling.before.shape[: -len(pooling.windows)]
+    shape = (*outer, *(window.outputs for window in pooling.windows))
+    (after,) = with_own_names((plain(over(value, shape)),), pooling.before.tensors)  # gradients are of both chains
     precision = "float64" if value.dtype == "float64" else "float32"
     inner, program = pooling.before, None
     if inner.reductions:
@@ -106,7 +149,9 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
         operands,
         before,
         rest,
-        Result(name, value.dtype, tuple(strides), expr),
+        Result(
+            name, value.dtype, _spread([s for s, n in zip(strides, value.shape, strict=True) if n > 1], shape), expr
+        ),
         pooling.count_include_pad,
         pooling.divisor,
         precision,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crucible.algebra.expression import Expr, inputs, nodes, substitute, where
-from crucible.graph import ITEM_BYTES, Argument, Operation, Ref
+from crucible.algebra.expression import substitute, where
+from crucible.graph import Argument, Operation, Ref
 from crucible.plan import convolutions, norms, pools, reductions
 from crucible.plan.join import combined, joined, merged
 from crucible.plan.lazy import CannotJoin, Lazy, NotCovered, reshaped
@@ -19,14 +19,14 @@ BIASED = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_tran
 Names = Callable[[str], str]
 
 
-def apply(operation: Operation, lazy: Callable[[str], Lazy], names: Names) -> Lazy | None:
-    """The value of an operation; None where it stays with PyTorch. Raises CannotJoin where some operand must be
-    computed first."""
+def apply(operation: Operation, lazy: Callable[[str], Lazy], names: Names, tied: Container[str] = ()) -> Lazy | None:
+    """The value of an operation; None where it stays with PyTorch. `tied` are names of those whose place counts. Raises
+    CannotJoin where some operand must be computed first."""
     args = {name: _given(argument, lazy) for name, argument in operation.args.items()}
     try:
         if operation.kind in POINTWISE:
             return _pointwise(operation, args)
-        rule = RULES.get(operation.kind)
+        rule = (FIRST if operation.name in tied else RULES).get(operation.kind)
         return rule(operation, args, names) if rule else None
     except NotCovered:
         return None
@@ -197,45 +197,28 @@ def _batch_norm(operation: Operation, args: Mapping[str, Any], names: Names) -> 
     return norms.with_own_statistics(args, names) if args["training"] else norms.with_statistics(args)
 
 
-def _largest(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
-    """Of `max` and `min` over one dim, whose indices nobody reads. PyTorch gives the gradient to one element of several
-    that are the largest, kernels share it out: not where values have few digits, and many are the same, nor where they
-    are cut off, if not by functions that then have no slope, so that neither passes."""
-
+def _of_one_dim(over: Callable[[Lazy, Sequence[int], Names], Lazy]) -> Callable[..., Lazy]:
+    """Of `max` and `min`, whose indices nobody reads, and whose place does not count."""
     reduction = _reduction(over)
 
     def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
-        value: Lazy = args["self"]
-        dtypes = [value.dtype, *(operand.dtype for operand in value.operands)]
-        if "dim" not in args or any(ITEM_BYTES[dtype] < ITEM_BYTES["float32"] for dtype in dtypes):
-            raise NotCovered("a maximum whose place counts")
+        if "dim" not in args:
+            raise NotCovered("a maximum of all elements")
         found: Lazy = reduction(operation, args, names)
-        same = (o.leaf for o in value.operands if not any(o.strides[d] for d in found.columns))
-        rows = frozenset([*same, *(each.leaf for each in value.reductions)])
-        flat = {n.kind for n in nodes(value.expr) if n.kind in LEVEL | FLAT and not rows.issuperset(inputs(n))}
-        if flat & FLAT or (flat and not _is_level(value.expr, rows)):
-            raise NotCovered("a maximum whose place counts")
         return found
 
     return rule
 
 
-LEVEL = frozenset({
-    "maximum", "minimum", "clamp", "hardtanh", "relu", "relu6", "threshold", "hardsigmoid", "hardshrink", "softshrink",
-    "sign",
-})  # fmt: skip
-"""Functions that give one value for many, and have no slope where they do; of two tensors if a row shares one."""
-FLAT = frozenset({"where", "hardswish"})
-"""Others that give one value for many, or for two that are close."""
+def _first(turned: Callable[[Lazy], Lazy]) -> Callable[..., Lazy]:
+    """The same where it counts, of what is to be turned for the largest."""
 
+    def rule(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
+        (dim,) = _dims(args["self"], args["dim"])
+        found = turned(pools.largest(operation, turned(args["self"]), dim, names))
+        return found if args.get("keepdim") else reductions.without(found, [dim], len(found.dims))
 
-def _is_level(expr: Expr, rows: frozenset[Expr]) -> bool:
-    """Whether all that tells elements of a row apart, which have `rows` in common, is cut off first."""
-    if rows.issuperset(inputs(expr)):
-        return True
-    if expr.kind in LEVEL and sum(not rows.issuperset(inputs(each)) for each in expr.args) == 1:
-        return True
-    return bool(expr.args) and all(_is_level(each, rows) for each in expr.args)
+    return rule
 
 
 def _detached(operation: Operation, args: Mapping[str, Any], names: Names) -> Lazy:
@@ -259,8 +242,8 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     "mean": _reduction(reductions.mean),
     "amax": _reduction(reductions.amax),
     "amin": _reduction(reductions.amin),
-    "max": _largest(reductions.amax),
-    "min": _largest(reductions.amin),
+    "max": _of_one_dim(reductions.amax),
+    "min": _of_one_dim(reductions.amin),
     "detach": _detached,
     "logsumexp": _reduction(reductions.logsumexp),
     "var": _variance,
@@ -277,3 +260,8 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     **convolutions.RULES,
 }
 """By plain name. A rule raises NotCovered for arguments that it does not cover."""
+FIRST: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
+    "max": _first(lambda value: value),
+    "min": _first(lambda value: combined(lambda x: -x, value)),
+}
+"""Of those whose place counts (`ties`)."""
