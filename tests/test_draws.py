@@ -115,6 +115,16 @@ def test_a_run_says_what_it_holds_candidates_to(tmp_path: Path) -> None:
     assert not prepared(tmp_path / "none", returning("F.dropout(x, 0.0)")).description()["draws"]
 
 
+def test_draws_that_two_seeds_do_not_show_are_seeded_too(tmp_path: Path) -> None:
+    """Of few numbers, or zeros, a dropout often leaves the same: an honest copy of the task was convicted of the calls
+    in which it does not."""
+    for name, expression in (
+        ("few", "F.dropout(x.sum().reshape(1), 0.001)"),
+        ("zeros", "F.dropout(x.clamp(0, 0), 0.5)"),
+    ):
+        assert prepared(tmp_path / name, returning(expression)).description()["draws"]
+
+
 @pytest.mark.parametrize(
     ("expression", "contract", "why"),
     [

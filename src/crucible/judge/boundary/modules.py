@@ -105,3 +105,12 @@ def seed_all(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def generators_moved(seed: int) -> bool:
+    """Whether anything was drawn of PyTorch's generators since they were seeded so."""
+    fresh = torch.Generator().manual_seed(seed).get_state()
+    if not torch.equal(torch.default_generator.get_state(), fresh):
+        return True
+    used = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return any(each.get_offset() for each in used)
