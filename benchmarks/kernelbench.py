@@ -57,7 +57,7 @@ from crucible.emission.file import emit
 from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
-from crucible.judge.boundary.modules import call, construct, seed_all
+from crucible.judge.boundary.modules import call, construct, generators_moved, seed_all
 from crucible.judge.oracle.kinks import MOST, REACH, near_kinks
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
@@ -85,6 +85,8 @@ KEPT_CORES = 4
 and eager took the longer the busier its host was."""
 GIVES_WAY = ("nice", "-n", "15")
 """In front of the command of what is not measured."""
+SEED = 7
+"""Of what is drawn in a forward."""
 FEW = 2
 """Roundings of operands, by which all is moved where kinks are sought. By 1.2e-4, less than one of TF32's, one of
 61,440 sums was missed whose gradient turned over: a sum of 676,512 products is as far off as each of its weights."""
@@ -302,7 +304,7 @@ class Subject:
         """Buffers and the generator as they were: each contestant computes the same."""
         for name, buffer in self.module.named_buffers():
             buffer.data.copy_(self.buffers[name.removeprefix("_orig_mod.")])
-        seed_all(7)
+        seed_all(SEED)
 
     def forward(self) -> Any:
         with tf32.allowed(*self.rounding), self._rounded(), self._taking(), torch.no_grad():
@@ -631,13 +633,10 @@ def reach(column: Column) -> float:
 
 
 def draws(subject: Subject) -> bool:
-    """Whether its forward takes numbers from the generator of its device."""
+    """Whether its forward draws random numbers."""
     subject.restore()
-    on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in subject.inputs)
-    state = torch.cuda.get_rng_state if on_gpu else torch.get_rng_state
-    before = state()
     subject.forward()
-    return not torch.equal(before, state())
+    return generators_moved(SEED)
 
 
 def drawn_by(subject: Subject) -> list[torch.Tensor] | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from crucible.algebra.program import Operand, contiguous
 from crucible.plan import convolutions, pools, reducing
 from crucible.plan.join import plain
-from crucible.plan.lazy import CannotJoin, Convolving, Lazy, Pooling, whole
+from crucible.plan.lazy import CannotJoin, Convolving, Lazy, whole
 from crucible.plan.settle import Settled
 
 
@@ -17,9 +17,9 @@ def fits(value: Lazy) -> bool:
         return reducing.fits(value) if value.reductions else convolutions.over(value) is not None
     if value.base is None:
         return False
-    shape, usual = _output_shape(value.base), contiguous(_output_shape(value.base))
+    shape, usual = value.base.shape, contiguous(value.base.shape)
     try:
-        laid = plain(pools.over(value, shape) if isinstance(value.base, Pooling) else value)
+        laid = plain(pools.over(value, shape))
     except CannotJoin:
         return False
     (own,) = (operand for operand in laid.operands if operand.name == value.base.name)
@@ -30,7 +30,7 @@ def fits(value: Lazy) -> bool:
 def alone(value: Lazy) -> Lazy:
     """The pool or convolution without the chain after it."""
     assert value.base is not None
-    shape = _output_shape(value.base)
+    shape = value.base.shape
     operand = next(o for o in value.operands if o.name == value.base.name)
     laid = Operand(operand.name, operand.dtype, contiguous(shape))
     return Lazy(shape, whole(shape), (laid,), laid.leaf, operand.dtype, {laid.name: laid.name}, base=value.base)
@@ -42,10 +42,3 @@ def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
         return pools.settled(value, name, strides)
     settle = reducing.settled if value.reductions else convolutions.settled
     return settle(value, name, strides)
-
-
-def _output_shape(base: Pooling | Convolving) -> tuple[int, ...]:
-    if isinstance(base, Convolving):
-        return base.shape
-    outer = base.before.shape[: -len(base.windows)]
-    return (*outer, *(window.outputs for window in base.windows))

@@ -44,6 +44,11 @@ class Pooling:
     divisor: int | None
 
     @property
+    def shape(self) -> Shape:
+        """Of its value: a number for each window."""
+        return (*self.before.shape[: -len(self.windows)], *(window.outputs for window in self.windows))
+
+    @property
     def tensors(self) -> Mapping[str, str]:
         """For each operand the tensor in memory that it reads."""
         return self.before.tensors

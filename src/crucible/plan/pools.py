@@ -82,11 +82,13 @@ def _pooled(
     if before.reductions and not before.columns >= {d for d in spatial if before.space[d] > 1}:
         raise CannotJoin
     name = names(f"{word}_{POOLED}")
-    shape = (*before.shape[: -len(windows)], *(window.outputs for window in windows))
-    operand = Operand(name, value.dtype, contiguous(shape))
     pooling = Pooling(name, kind, before, windows, include, divisor)
-    expr = tensor(name, value.dtype)
-    return Lazy(tuple(shape), whole(shape), (operand,), expr, value.dtype, {name: name}, base=pooling)
+    operand, expr = Operand(name, value.dtype, contiguous(pooling.shape)), tensor(name, value.dtype)
+    return Lazy(pooling.shape, whole(pooling.shape), (operand,), expr, value.dtype, {name: name}, base=pooling)
+
+
+MOST_OF_A_DIM = 256
+"""Elements that a thread looks at, one after the other; their numbers are bytes."""
 
 
 def largest(operation: Operation, value: Lazy, dim: int, names: Names) -> Lazy:
@@ -124,16 +126,11 @@ def _spread(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(next(left) if n > 1 else 0 for n in shape)
 
 
-MOST_OF_A_DIM = 256
-"""Elements that a thread looks at, one after the other; their numbers are bytes."""
-
-
 def settled(value: Lazy, name: str, strides: Sequence[int]) -> Settled:
     """The pool with its chains that writes the value to a tensor `name` laid as `strides` say."""
     pooling = value.base
     assert isinstance(pooling, Pooling)
-    outer = pooling.before.shape[: -len(pooling.windows)]
-    shape = (*outer, *(window.outputs for window in pooling.windows))
+    outer, shape = pooling.before.shape[: -len(pooling.windows)], pooling.shape
     (after,) = with_own_names((plain(over(value, shape)),), pooling.before.tensors)  # gradients are of both chains
     precision = "float64" if value.dtype == "float64" else "float32"
     inner, program = pooling.before, None

@@ -109,8 +109,6 @@ def seed_all(seed: int) -> None:
 
 def generators_moved(seed: int) -> bool:
     """Whether anything was drawn of PyTorch's generators since they were seeded so."""
-    fresh = torch.Generator().manual_seed(seed).get_state()
-    if not torch.equal(torch.default_generator.get_state(), fresh):
-        return True
-    used = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    return any(each.get_offset() for each in used)
+    every = [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
+    fresh = (torch.Generator(each.device).manual_seed(seed) for each in every)
+    return any(not torch.equal(one.get_state(), new.get_state()) for one, new in zip(every, fresh, strict=True))
