@@ -66,6 +66,11 @@ RUNNING_TASKS = {
         ["Model(...) raises TypeError"],
     ),
     "gives_nan": (task_returning("return self.linear(x) * float('nan')"), TaskError, ["output has NaN"]),
+    "gives_nothing": (
+        task_returning("torch.rand(3)", "return None"),
+        TaskError,
+        ["returns no tensor", "let Model.forward"],
+    ),
     "draws_random_numbers": (
         task_returning(
             "now = torch.Generator().manual_seed(__import__('time').time_ns() % 2**40)",

@@ -132,6 +132,8 @@ class Answers:
         self.dtypes = [leaf.tensor.dtype for leaf in one.outputs]
         shapes = [tuple(leaf.tensor.shape) for leaf in one.outputs]
         self.shapes = [(total, *shape[1:]) for shape in shapes] if self.part_items else shapes
+        if not one.outputs:
+            raise TaskError(f"{path}: the reference returns no tensor: let Model.forward return what is to be compared")
         for a in one.outputs:
             if torch.isnan(a.tensor).any():
                 raise TaskError(f"{path}: the reference's {a.name} has NaN on its own inputs")
