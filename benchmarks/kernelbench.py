@@ -58,7 +58,7 @@ from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
 from crucible.judge.boundary.modules import call, construct, generators_moved, seed_all
-from crucible.judge.oracle.kinks import MOST, REACH, near_kinks
+from crucible.judge.oracle.kinks import MOST, near_kinks, reach_of
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
 from crucible.judge.timing.race import CPU_PACE, GPU_PACE, Race, measured
@@ -87,9 +87,6 @@ GIVES_WAY = ("nice", "-n", "15")
 """In front of the command of what is not measured."""
 SEED = 7
 """Of what is drawn in a forward."""
-FEW = 2
-"""Roundings of operands, by which all is moved where kinks are sought. By 1.2e-4, less than one of TF32's, one of
-61,440 sums was missed whose gradient turned over: a sum of 676,512 products is as far off as each of its weights."""
 WARMING = 7
 """Processes that fill torch.compile's caches at once, of each GPU, unless others are asked for: each has a task's
 tensors there. Eight networks and what is measured took 25 GB of it."""
@@ -584,7 +581,7 @@ class Truth:
                     each.copy_(value * (1 + by * shift))
             return tensors(subject.forward())
 
-        found = near_kinks(outputs, reach(self.column))
+        found = near_kinks(outputs, reach_of(self.column.bits or 23))
         return [mask & (mask.sum() <= MOST * mask.numel()) for mask in found]
 
     def _of(self, subject: Subject, cotangents: Any, truths: dict[str, Any]) -> dict[str, Any]:
@@ -624,12 +621,6 @@ class Truth:
             why = "out of memory"
         torch.cuda.empty_cache()
         return values, cotangents, why
-
-
-def reach(column: Column) -> float:
-    """How near a kink is, as a part of all that is moved: of roundings of float32, or of a few of narrower operands."""
-    own = REACH * torch.finfo(torch.float32).eps / 2
-    return own if column.bits is None else max(own, FEW * 2.0 ** -(column.bits + 1))
 
 
 def draws(subject: Subject) -> bool:

@@ -21,8 +21,8 @@ from crucible.judge.boundary.modules import generators_moved
 from crucible.judge.oracle.batches import batch, batch_size, items_of_part
 from crucible.judge.oracle.compare import Difference, Expected, benchmark_rule, pieces, rounding
 from crucible.judge.oracle.footprint import footprint, is_worth_tracing, most_items, room_bytes
-from crucible.judge.oracle.kinks import kinks, positions
-from crucible.judge.oracle.noise import Probe, by_default_on_a_gpu, perturbed, probes
+from crucible.judge.oracle.kinks import are_exceptions, kinks, positions, reach_of
+from crucible.judge.oracle.noise import Probe, by_default_on_a_gpu, further_probes, is_unsteady, perturbed, probes
 from crucible.judge.oracle.reference import Answer, Reference, blamed_on_task
 from crucible.judge.oracle.sealed import SealedStore
 from crucible.judge.verdict.evidence import Finding
@@ -308,27 +308,40 @@ class Answers:
         if self.contract.allclose and (self.by_rule_alone or case.label != "its own inputs"):
             case.outputs = self._eager(case)
             return
-        worst: dict[str, tuple[float, float]] = {}
-        for probe in probes(self.contract):
-            if probe.moved and not case.moved:
-                continue
-            for name, difference in self._differences(case, probe).items():
-                error = difference.result(0)
-                if error.relative_l2 >= sys.float_info.max or error.nan:
-                    raise TaskError(
-                        f"{self.reference.path}: the reference's {name} overflows at the contract's precision "
-                        f"on {case.label}, where the exact answer is finite"
-                    )
-                l2, peak = worst.get(name, (0.0, 0.0))
-                worst[name] = max(l2, error.relative_l2), max(peak, error.peak)
+        worst = self._noise(case)
         gradients = {each.name for each in case.gradients.values()}
         for expected in case.answers:
-            noise = worst.get(expected.name, (0.0, 0.0))
-            expected.allow(*noise, self.contract.multiple, may_cancel=expected.name in gradients)
+            expected.allow(*worst[expected.name], self.contract.multiple, may_cancel=expected.name in gradients)
         if case.label == "its own inputs":
             case.rule = self._eager(case)
         if self.contract.allclose:
             case.outputs, case.rule = case.rule, case.outputs
+
+    def _noise(self, case: Case) -> dict[str, tuple[float, float]]:
+        """The largest errors, in the mean and at the peak, of what probes make of each tensor; of more probes where
+        these do not agree. Raises TaskError."""
+        tried = [self._errors(case, probe) for probe in probes(self.contract) if case.moved or not probe.moved]
+        if case.moved and any(
+            is_unsteady([errors[each.name][0] for errors in tried], each.values.numel()) for each in case.answers
+        ):
+            tried += [self._errors(case, probe) for probe in further_probes(self.contract)]
+        return {
+            each.name: (max(errors[each.name][0] for errors in tried), max(errors[each.name][1] for errors in tried))
+            for each in case.answers
+        }
+
+    def _errors(self, case: Case, probe: Probe) -> dict[str, tuple[float, float]]:
+        """How far off a probe's tensors are, in the mean and at the peak. Raises TaskError."""
+        errors = {}
+        for name, difference in self._differences(case, probe).items():
+            error = difference.result(0)
+            if error.relative_l2 >= sys.float_info.max or error.nan:
+                raise TaskError(
+                    f"{self.reference.path}: the reference's {name} overflows at the contract's precision "
+                    f"on {case.label}, where the exact answer is finite"
+                )
+            errors[name] = error.relative_l2, error.peak
+        return errors
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
@@ -448,20 +461,22 @@ class Answers:
 
     def keep_off_kinks(self, case: Case, others: Iterable[tuple[dict[str, torch.Tensor], Any]] = ()) -> None:
         """Finds where the contract leaves open which side of a kink is right, with the case's own weights and inputs or
-        with any of the others, and pulls nothing back through there. Operands that may be rounded further cross so many
-        kinks that these are in the noise."""
-        if self.contract.operand_bits < 23 or self.exact != torch.float64:
+        with any of the others, and pulls nothing back through there. Roundings of operands may cross so many that these
+        are in the noise: then all is pulled back."""
+        bits, floating = self.contract.operand_bits, [dtype.is_floating_point for dtype in self.dtypes]
+        shapes = [torch.Size(shape) for shape, kept in zip(case.shapes or self.shapes, floating, strict=True) if kept]
+        if self.exact != torch.float64 or not any(are_exceptions(shape.numel(), bits) for shape in shapes):
             return
         masks = [self._kinks(case)]
         for state, inputs in others:
             with contextlib.suppress(TaskError):  # said where it counts: a reference may not take these
                 masks.append(self._kinks(replace(case, state=state, inputs=inputs)))
-        case.silent = [positions(of_output) for of_output in zip(*masks, strict=True)]
+        case.silent = [positions(of_output, bits) for of_output in zip(*masks, strict=True)]
 
     def _kinks(self, case: Case) -> list[torch.Tensor]:
         parts = (part for part, _ in self._parts(replace(case, cotangents=[])))
         with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
-            return kinks(self.reference, case.state, parts, self.contract.unit_roundoff, self.seed + 601)
+            return kinks(self.reference, case.state, parts, reach_of(self.contract.operand_bits), self.seed + 601)
 
     def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
         """Room for a case's outputs, whole batch."""

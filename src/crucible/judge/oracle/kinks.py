@@ -19,31 +19,62 @@ from crucible.judge.oracle.reference import Reference
 DIRECTIONS = 4
 """In which all is moved, forth and back: one alone misses a kink along which it leads."""
 REACH = 2048.0
-"""Units of roundoff by which all is moved: by 1.2e-4, where a right forward may be 1e-6 off. Of 36 windows of a pool
-that were within 4e-6 of a tie one direction missed 2, four none."""
+"""Units of roundoff of float32 by which all is moved: by 1.2e-4, where a right forward may be 1e-6 off. Of 36 windows
+of a pool that were within 4e-6 of a tie one direction missed 2, four none."""
+FEW_ROUNDINGS = 4.0
+"""Of operands that may be rounded further, by which all is moved. By less than one of TF32's one of 61,440 sums was
+missed whose gradient turned over (a sum of 676,512 products is as far off as each of its weights), by two one of 60
+maxima."""
 BENT = 0.1
 """A kink moves an output further to one side than to the other, by this part of both at least. Smooth outputs, REACH
 roundoffs of their curvature: 1e-4."""
 ROUNDED = 1e-3
 """Of REACH roundoffs of the output itself: bends of less than this are float64's own rounding."""
+CURVED = 8.0
+"""Times what is smooth may bend by, of its largest step and by reach: where a step happens to be small its bend is not.
+Without it 1 to 2 % of smooth outputs were taken for kinks by TF32's reach."""
 MOST = 0.01
-"""Of an output's elements. Where there would be more they are no exceptions, and the output is left as it is."""
+"""Of an output's elements, in float32. Where there would be more they are no exceptions, and the output is left as it
+is."""
+SPARED, SHARE = 4, 8
+"""So many are exceptions in small outputs, too (of 64 one is more than MOST), but no more than one of eight."""
+CROSSED = 100
+"""Kinks within reach, from which on the noise has them, where operands may be rounded further: roundings cross part of
+those, and of 10 and more no probe is far from the mean. Of the 1,024 maxima of rows of KernelBench's task 98 they cross
+one or two, some probes none: right gradients were convicted under two seeds of two (H200)."""
+
+
+def reach_of(operand_bits: int) -> float:
+    """How near a kink is, as a part of all that is moved, where operands may be rounded to so many bits of mantissa."""
+    return max(REACH * 2.0**-24, FEW_ROUNDINGS * 2.0 ** -(operand_bits + 1) if operand_bits < 23 else 0.0)
+
+
+def are_exceptions(elements: int, operand_bits: int) -> bool:
+    """Whether kinks may be few in an output of so many elements. Of TF32's roundings one of 300 to 10,000 crosses one,
+    so that in large ones they need not be sought: it is nine evaluations."""
+    return operand_bits >= 23 or elements * 2.0**-operand_bits <= CROSSED
 
 
 def kinks(
-    reference: Reference, state: dict[str, torch.Tensor], parts: Iterable[Any], unit_roundoff: float, seed: int
+    reference: Reference, state: dict[str, torch.Tensor], parts: Iterable[Any], reach: float, seed: int
 ) -> list[torch.Tensor]:
     """Whether each element of each floating output is near a kink, flat and on the CPU: found by moving all floating
-    inputs and weights forth and back, in float64. `parts` are consecutive parts of the batch."""
-    masks = [_of_part(reference, state, inputs, REACH * unit_roundoff, seed) for inputs in parts]
+    inputs and weights forth and back by that part of each, in float64. `parts` are consecutive parts of the batch."""
+    masks = [_of_part(reference, state, inputs, reach, seed) for inputs in parts]
     return [torch.cat(of_output) for of_output in zip(*masks, strict=True)]
 
 
-def positions(masks: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Where any of an output's masks is set; nowhere, if one is set more often than kinks are."""
-    if any(mask.sum() > MOST * len(mask) for mask in masks):
+def positions(masks: Sequence[torch.Tensor], operand_bits: int) -> torch.Tensor:
+    """Where any of an output's masks is set; nowhere, if one is set more often than exceptions are."""
+    if any(mask.sum() > most_spared(len(mask), operand_bits) for mask in masks):
         return torch.empty(0, dtype=torch.int64)
     return torch.stack([*masks]).any(0).nonzero().flatten()
+
+
+def most_spared(elements: int, operand_bits: int) -> float:
+    """How many kinks are exceptions in an output of so many elements."""
+    small = elements // SHARE
+    return max(MOST * elements, min(SPARED, small)) if operand_bits >= 23 else min(CROSSED, small)
 
 
 def _of_part(
@@ -58,18 +89,17 @@ def _of_part(
 def near_kinks(outputs: Callable[[float, int], list[torch.Tensor]], reach: float) -> list[torch.Tensor]:
     """Whether each element is near a kink, of the outputs of what is moved by so much in a direction of that number."""
     middle = outputs(0.0, 0)
-    found = [torch.zeros_like(each, dtype=torch.bool) for each in middle]
+    steps, bends = ([torch.zeros_like(each) for each in middle] for _ in range(2))  # the largest of all directions
     for direction in range(DIRECTIONS):
         above, below = (outputs(sign * reach, direction) for sign in (1, -1))
-        for mask, value, up, down in zip(found, middle, above, below, strict=True):
-            mask |= is_bent(value, up, down, reach)
-    return found
-
-
-def is_bent(middle: torch.Tensor, above: torch.Tensor, below: torch.Tensor, reach: float) -> torch.Tensor:
-    """Of values of a function and those to both sides, by `reach` of what it is of: whether there is a kink between."""
-    bend = (above + below - 2 * middle).abs()
-    return (bend > BENT * (above - below).abs()) & (bend > ROUNDED * reach * middle.abs())
+        for furthest, most_bent, value, up, down in zip(steps, bends, middle, above, below, strict=True):
+            step, bend = (up - down).abs(), (up + down - 2 * value).abs()
+            torch.maximum(furthest, step, out=furthest)
+            torch.maximum(most_bent, bend * (bend > BENT * step), out=most_bent)
+    return [
+        most_bent > reach * torch.maximum(ROUNDED * value.abs(), CURVED * furthest)
+        for furthest, most_bent, value in zip(steps, bends, middle, strict=True)
+    ]
 
 
 def _outputs(reference: Reference, state: dict[str, torch.Tensor], inputs: Any) -> list[torch.Tensor]:

@@ -202,8 +202,8 @@ class StressMaker:
             case = self._case(base, inputs=inputs, state=made.state, backward=self.first.backward, watched=True)
             if not self._answer("gradients at new weights", case):
                 return None
-            if not any(len(places) for places in case.silent):
-                break
+            if self.answers.contract.operand_bits < 23 or not any(len(places) for places in case.silent):
+                break  # rounded operands are near kinks of most inputs: those are spared
         return case
 
     # --- contents and layouts
