@@ -8,7 +8,7 @@ Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`. Several tasks
 their builds are most of the time; each waits until its tensors fit beside the others'. So runtimes are not taken from
 here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the judge said of each,
 FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when it is called again.
-Where the card or the machine ran out of memory a task is judged again, alone, at the end.
+Where the card, the machine or its disk had no room left a task is judged again, alone, at the end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +43,8 @@ OWN_GIB = 2.0
 """Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0
 """Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
-_NO_MEMORY = ("out of memory", "are free for it")
-"""What a judge says that found none, and an oracle that asked for more than there was."""
+_NO_ROOM = ("out of memory", "are free for it", "No space left on device", "are free: set TMPDIR")
+"""What a judge says that found no memory, an oracle that asked for more than there was, and either of a full disk."""
 
 
 def main() -> None:
@@ -94,7 +95,7 @@ class Gpu:
 
 def run(args: argparse.Namespace) -> None:
     """All that is not judged yet, by whichever GPU has room: the smallest first, since the largest alone took most of
-    a first call; then alone what found no memory."""
+    a first call; then alone what found no room."""
     deadline = time.monotonic() + args.seconds
     files = [file for file in task_files(args) if not is_judged(file, args)]
     needs = {file: min(OWN_GIB + PER_BYTE * made_by(file) / 2**30, args.gib) for file in files}
@@ -132,9 +133,9 @@ def outcome(file: Path, args: argparse.Namespace) -> Path:
 
 
 def is_judged(file: Path, args: argparse.Namespace) -> bool:
-    """Whether a judge has looked at it, with the memory that this takes."""
+    """Whether a judge has looked at it, with the room that this takes."""
     told = outcome(file, args)
-    return told.exists() and not any(words in json.loads(told.read_text())["words"] for words in _NO_MEMORY)
+    return told.exists() and not any(words in json.loads(told.read_text())["words"] for words in _NO_ROOM)
 
 
 class _Made(TorchDispatchMode):
@@ -184,22 +185,29 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
     written = args.folder / "written" / f"{file.stem}.py"
     told = args.folder / "judged" / f".{file.stem}.told"
     wanted = ["--contract", args.contract, "--scale", args.scale]
-    environment = {**os.environ, "CRUCIBLE_HOME": str(args.folder / "home"), "OMP_NUM_THREADS": "2"}
-    environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     told.unlink(missing_ok=True)  # of a judge that was killed
     fused = ["fuse", str(file), "-o", str(written), *wanted]
     judge = ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)]
-    for command in (judge,) if written.exists() else (fused, judge):
-        done = subprocess.run(
-            [sys.executable, "-m", "crucible", *command],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=max(deadline - time.monotonic(), 1.0),
-            check=False,
-        )
-        if command is fused and done.returncode:
-            break
+    # Who is killed at the end of a call leaves expected tensors behind: 24 judges filled 128 GiB for those of the next.
+    with tempfile.TemporaryDirectory(prefix="level", ignore_cleanup_errors=True) as scratch:
+        environment = {
+            **os.environ,
+            "CRUCIBLE_HOME": str(args.folder / "home"),
+            "OMP_NUM_THREADS": "2",
+            "TMPDIR": scratch,
+        }
+        environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+        for command in (judge,) if written.exists() else (fused, judge):
+            done = subprocess.run(
+                [sys.executable, "-m", "crucible", *command],
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=max(deadline - time.monotonic(), 1.0),
+                check=False,
+            )
+            if command is fused and done.returncode:
+                break
     return verdict_of(told, (done.stdout + done.stderr).strip()[-1500:])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tasks: Path, folder: Path, *more: st
 def test_a_level_is_written_judged_and_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is right, what raises, and at night what draws random numbers; then only what found no memory is judged."""
+    """What is right, what raises, and at night what draws random numbers; then only what found no room is judged."""
     tasks, folder = tmp_path / "tasks", tmp_path / "run"
     write(tasks / "1_Right.py", TASK.format(made="torch.relu(self.linear(x))"))
     if NIGHTLY:
@@ -61,14 +62,16 @@ def test_a_level_is_written_judged_and_gone_on_with(
         folder / "judged/.3_Raises.told", json.dumps({"candidates": [{"evaluation": True}]})
     )  # of one that was killed
     monkeypatch.setattr(judge_level, "made_by", lambda file: 0)  # which runs the task, and one raises
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     found = called(monkeypatch, tasks, folder)["tasks"]
     draws = {"2_Draws": True} if NIGHTLY else {}
     assert {name: each["evaluation"] for name, each in found.items()} == {"1_Right": True, **draws, "3_Raises": False}
     assert "gradient of linear.weight" in found["1_Right"]["backward"]["tensors"]
     assert "missing" in found["3_Raises"]["words"] and not (folder / "written/3_Raises.py").exists()
-    write(
-        folder / "judged/1_Right.json", json.dumps({**found["1_Right"], "words": "out of memory", "evaluation": False})
-    )
+    assert not list((tmp_path / "scratch").iterdir())
+    no_room = "wrong: [Errno 28] No space left on device"
+    write(folder / "judged/1_Right.json", json.dumps({**found["1_Right"], "words": no_room, "evaluation": False}))
     capsys.readouterr()
     assert called(monkeypatch, tasks, folder)["tasks"]["1_Right"]["evaluation"]
     assert capsys.readouterr().out.count(" s: ") == 1

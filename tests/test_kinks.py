@@ -51,7 +51,7 @@ def test_what_is_smooth_is_not_bent(function: Smooth, bits: int, seed: int, spre
         return function(left.view(64, 32) @ right.view(32, 64) * spread / 32**0.5)
 
     bent = found(of_product, torch.cat([value.flatten(), weight.flatten()]), bits, seed)
-    assert bent.double().mean() < 2 * MOST
+    assert bent.double().mean() < (MOST if bits == 23 else 5 * MOST)
 
 
 @given(st.floats(-0.1, 0.1), st.sampled_from([23, 10]), st.sampled_from([(0.0, 1.0), (0.2, 1.0), (1.0, 0.5)]))

@@ -192,6 +192,53 @@ def test_results_are_rounded_on_request() -> None:
     assert view.dtype == torch.float32
 
 
+EQUAL = torch.full((16, 3, 5), 0.7)
+SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": lambda x: torch.cat([x, -x]).mean((0, 2)),
+    "variance": lambda x: x.var(2),
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "layer norm": lambda x: F.layer_norm(x, (5,)),
+    "group norm": lambda x: F.group_norm(x, 3),
+    "instance norm": lambda x: F.instance_norm(x),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_are_as_if_added_up_in_another_order(name: str) -> None:
+    """By a unit or two of what they add up: behind a norm of equal numbers that is some hundred times as much."""
+    exact = SUMS[name](EQUAL.double())
+    with RoundedOperands(23, seed=0):
+        one = SUMS[name](EQUAL)
+    with RoundedOperands(23, seed=1):
+        other = SUMS[name](EQUAL)
+    assert not one.equal(other)
+    amplified = (1e-5) ** -0.5 if name.endswith("norm") else 1.0
+    assert 0 < float((one - exact).abs().max()) < 2**-22 * amplified
+
+
+def test_gradients_of_norms_are_sums_too() -> None:
+    x, weight = (torch.randn(8, 3, 5).requires_grad_(), torch.ones(3, requires_grad=True))
+    found = []
+    for seed in (None, 1):
+        with RoundedOperands(23, seed=seed):
+            y = F.batch_norm(x, None, None, weight, training=True)
+            found.append(torch.autograd.grad(y.square().sum(), (x, weight)))
+    for one, other in zip(*found, strict=True):
+        assert not one.equal(other)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_float32_sum_is_as_it_was() -> None:
+    running = torch.zeros(3)
+    x = torch.tensor([torch.inf, 2.0, -torch.inf])
+    with RoundedOperands(23, seed=0):
+        assert torch.equal(x * 2, torch.tensor([torch.inf, 4.0, -torch.inf]))
+        assert x[:2].sum() == torch.inf and torch.tensor([3, 4]).sum() == 7
+        assert EQUAL.double().mean() == EQUAL[0, 0, 0].double()
+        F.batch_norm(EQUAL, running, torch.ones(3), training=True)
+    torch.testing.assert_close(running, torch.full((3,), 0.07))
+
+
 def test_without_the_request_results_keep_their_bits() -> None:
     with RoundedOperands(7):
         assert torch.equal(torch.ones(2) + 2.0**-9, torch.full((2,), 1 + 2.0**-9))

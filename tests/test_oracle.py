@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from crucible.errors import TaskError
 from crucible.judge.boundary.bundles import (
@@ -462,6 +463,7 @@ def test_the_benchmarks_inputs_are_drawn_as_it_draws_them(tmp_path: Path) -> Non
 
 LAYERS = """
 import torch
+import torch.nn.functional as F
 import torch.nn as nn
 
 class Model(nn.Module):
@@ -592,6 +594,27 @@ def test_bf16_at_sizes_cut_down_is_bfloat16_too(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, source(CONVOLUTION, MANY), contract="bf16", first=[{"batch": 2}])
     assert oracle.make.sizes == {"batch": 2}
     assert oracle.answers.dtypes == [torch.bfloat16]
+
+
+EQUAL = """
+    def forward(self, x):
+        return F.layer_norm(F.hardtanh(x, -0.7, 0.7).amax((2, 3)), (8,)) + 1
+"""
+
+
+@pytest.mark.parametrize("contract", ["fp32", "tf32"])
+@pytest.mark.parametrize(("units", "ok"), [(3, True), (3000, False)])
+def test_a_norm_of_equal_numbers_is_right_in_any_order_of_its_sum(
+    tmp_path: Path, contract: str, units: int, ok: bool
+) -> None:
+    """Eager adds eight times 0.7 up exactly. By another order its mean may be a few units off, and what lies behind
+    the norm some hundred times that."""
+    oracle = prepared(tmp_path, source(EQUAL, "torch.rand(batch, 8, 6, 6) * 3"), contract=contract)
+    (x,) = read_bundle(tmp_path / "inputs/case0.inputs")
+    largest = F.hardtanh(x, -0.7, 0.7).amax((2, 3))
+    mean = largest.mean(1, keepdim=True) * (1 + units * 2.0**-24)
+    tensors = [(largest - mean) * (1e-5 + largest.var(1, unbiased=False, keepdim=True)).rsqrt() + 1]
+    assert [each.ok for each in errors(compared(oracle, 0, "forward", tensors))] == [ok]
 
 
 # --- parts of the batch
@@ -820,6 +843,7 @@ MEASURE = """
 import resource, sys, threading, time
 sys.path.insert(0, {tests!r})
 import torch
+import torch.nn.functional as F
 torch.set_num_threads(1)
 from pathlib import Path
 from crucible.judge.boundary.slot import take

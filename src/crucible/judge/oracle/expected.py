@@ -259,7 +259,7 @@ class Answers:
 
     def answer(self, case: Case) -> None:
         """Fills in outputs and gradients, exact."""
-        probe = Probe(self.exact, (False, False), contextlib.nullcontext)
+        probe = Probe(self.exact, (False, False))
         gradients: dict[str, list[torch.Tensor]] = {}
         for offset, answer in self._evaluate(case, probe):
             if not case.outputs:
@@ -345,7 +345,7 @@ class Answers:
 
     def _eager(self, case: Case) -> list[Expected]:
         """Eager PyTorch's outputs with its default flags, held to the benchmark's rule."""
-        rules = self._rules(case, Probe(None, (True, False), contextlib.nullcontext))
+        rules = self._rules(case, Probe(None, (True, False)))
         first = self.contract.allclose and case.label == "its own inputs"
         if first and self.reference.device.type == "cpu" and _BY_CUDNN.search(self.reference.source):
             self._tell_of_tf32(rules, self._rules(case, by_default_on_a_gpu()))
@@ -432,7 +432,7 @@ class Answers:
                     dtype=probe.dtype,
                     allow_tf32=probe.allow_tf32,
                     seed=case.draws,
-                    within=probe.within(),
+                    within=probe.within(probe.seed),
                     watched=case.watched,
                 )
             yield {leaf.name: offset.get(leaf.name, 0) for leaf in answer.outputs}, answer

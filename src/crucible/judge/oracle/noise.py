@@ -47,6 +47,26 @@ _PRODUCTS = {
     "cudnn_convolution": 0,
     "convolution_backward": 0,
 }
+_SUMS = {
+    "sum",
+    "mean",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+    "cudnn_batch_norm_backward",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+}
+"""What adds many up, each by its own order."""
 _OPERANDS = {"convolution": 2, "convolution_overrideable": 2, "cudnn_convolution": 2, "linear": 2}
 _PREFIXES = (
     "_scaled_dot_product",
@@ -74,13 +94,18 @@ def round_mantissa(value: torch.Tensor, bits: int) -> torch.Tensor:
 class RoundedOperands(TorchDispatchMode):
     """While active, convolutions and matrix products read operands of `bits` mantissa bits.
 
-    With `results`, every floating result is rounded too, as tensors of a 16-bit dtype would be.
+    With `results`, every floating result is rounded too, as tensors of a 16-bit dtype would be. With a `seed` sums,
+    means, norms and their gradients read what is off by MOVED units of float32's roundoff at most, as if they had been
+    added up in another order: what a clamp made equal is 0 behind a norm or some hundred times a rounding, by no more
+    than how its mean was rounded.
     """
 
-    def __init__(self, bits: int, results: bool = False) -> None:
+    def __init__(self, bits: int, results: bool = False, seed: int | None = None) -> None:
         super().__init__()
         self.bits = bits
         self.results = results
+        self.seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
 
     def __enter__(self) -> Any:
         self._fast_attention = torch.backends.mha.get_fastpath_enabled()
@@ -104,8 +129,22 @@ class RoundedOperands(TorchDispatchMode):
                 round_mantissa(arg, self.bits) if first <= i < last and isinstance(arg, torch.Tensor) else arg
                 for i, arg in enumerate(args)
             )
+        if self.seed is not None and name in _SUMS:
+            summed = 2 if "backward" in name else 1  # what stands behind them may be written to (a running mean)
+            args = (
+                *(self._elsewhere(arg) if isinstance(arg, torch.Tensor) else arg for arg in args[:summed]),
+                *args[summed:],
+            )
         out = func(*args, **(kwargs or {}))
         return self._round_results(func, out) if self.results else out
+
+    def _elsewhere(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float32:
+            return value
+        if value.device not in self._generators:
+            self._generators[value.device] = torch.Generator(value.device).manual_seed(self.seed or 0)
+        shift = torch.rand(value.shape, generator=self._generators[value.device], device=value.device) * 2 - 1
+        return value * (1 + MOVED * 2.0**-24 * shift)  # infinities stay
 
     def _rounds(self, name: str) -> bool:
         return True
@@ -182,7 +221,8 @@ class Probe:
 
     dtype: torch.dtype | None
     allow_tf32: tuple[bool, bool]
-    within: Callable[[], contextlib.AbstractContextManager[Any]]
+    within: Callable[[int], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    """By a seed."""
     moved: float = 0.0
     """Inputs and weights are first moved by up to this many unit roundoffs."""
     seed: int = 0
@@ -192,13 +232,13 @@ def probes(contract: Contract) -> list[Probe]:
     """The library as the contract lets it run, and rounding done here, once with everything moved a little."""
     bits = contract.operand_bits
     if contract.bfloat16_tensors:
-        rounding = Probe(torch.float32, (False, False), lambda: RoundedOperands(bits, results=True))
-        return [Probe(None, (True, True), contextlib.nullcontext), rounding, replace(rounding, moved=0.5)]
-    library = Probe(None, (contract.allow_tf32,) * 2, contextlib.nullcontext)
+        rounding = Probe(torch.float32, (False, False), lambda _: RoundedOperands(bits, results=True))
+        return [Probe(None, (True, True)), rounding, replace(rounding, moved=0.5)]
+    library = Probe(None, (contract.allow_tf32,) * 2)
+    summing = Probe(None, (False, False), lambda seed: RoundedOperands(bits, seed=seed), MOVED)
     if bits == 23:
-        return [library, replace(library, moved=MOVED), replace(library, moved=MOVED, seed=1)]
-    rounding = Probe(None, (False, False), lambda: RoundedOperands(bits))
-    return [library, rounding, replace(rounding, moved=0.5)]
+        return [library, summing, replace(summing, seed=1)]
+    return [library, Probe(None, (False, False), lambda _: RoundedOperands(bits)), replace(summing, moved=0.5)]
 
 
 def further_probes(contract: Contract) -> list[Probe]:
@@ -214,4 +254,4 @@ def is_unsteady(errors: Sequence[float], elements: int) -> bool:
 
 def by_default_on_a_gpu() -> Probe:
     """What PyTorch's default flags compute on a GPU, as far as a machine without one can: cuDNN's products in TF32."""
-    return Probe(None, (False, False), AsCudnn)
+    return Probe(None, (False, False), lambda _: AsCudnn())
