@@ -318,13 +318,14 @@ class Answers:
             case.outputs, case.rule = case.rule, case.outputs
 
     def _noise(self, case: Case) -> dict[str, tuple[float, float]]:
-        """The largest errors, in the mean and at the peak, of what probes make of each tensor; of more probes where
-        these do not agree. Raises TaskError."""
+        """The largest errors, in the mean and at the peak, of what probes make of each tensor; of more probes until
+        two agree. Raises TaskError."""
         tried = [self._errors(case, probe) for probe in probes(self.contract) if case.moved or not probe.moved]
-        if case.moved and any(
-            is_unsteady([errors[each.name][0] for errors in tried], each.values.numel()) for each in case.answers
-        ):
-            tried += [self._errors(case, probe) for probe in further_probes(self.contract)]
+        for probe in further_probes(self.contract) if case.moved else ():
+            apart = [(each, [errors[each.name][0] for errors in tried[-2:]]) for each in case.answers]
+            if not any(is_unsteady(errors, each.values.numel()) for each, errors in apart):
+                break
+            tried.append(self._errors(case, probe))
         return {
             each.name: (max(errors[each.name][0] for errors in tried), max(errors[each.name][1] for errors in tried))
             for each in case.answers

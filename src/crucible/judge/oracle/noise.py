@@ -20,7 +20,7 @@ from crucible.contract import Contract
 MOVED = 2.0
 """Units by which float32 values are moved: less than one in the last place would round away."""
 FURTHER = 4
-"""Probes more, where those that there are disagree."""
+"""Probes more at the most, until two agree."""
 STEADY, FEW = 0.6, 8
 """Of the larger of two errors: those of 24 roundings and more are as near as this. Of two numbers that are off by one
 rounding each one is four times the other once in six; of 360 gradients of right candidates one was 4.3 times as far off
@@ -248,8 +248,8 @@ def further_probes(contract: Contract) -> list[Probe]:
 
 
 def is_unsteady(errors: Sequence[float], elements: int) -> bool:
-    """Whether what the last two probes were off by is an accident: of few elements, or of few roundings."""
-    return max(errors) > 0 and (elements <= FEW or min(errors[-2:]) < STEADY * max(errors[-2:]))
+    """Whether what two probes were off by is an accident: of few elements, or of few roundings."""
+    return max(errors) > 0 and (elements <= FEW or min(errors) < STEADY * max(errors))
 
 
 def by_default_on_a_gpu() -> Probe:
