@@ -48,7 +48,6 @@ from typing import Any
 import gpu_turns
 import torch
 from kernelbench_report import COVERS, REWRITTEN, report
-from same_draws import Recording, Taking
 from torch import nn
 
 from crucible import fusing, hardware, store, tf32
@@ -58,6 +57,7 @@ from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
 from crucible.gpus import H200, closest_gpu
 from crucible.judge.boundary.modules import call, construct, generators_moved, seed_all
+from crucible.judge.oracle.draws import KeepingDraws, TakingDraws
 from crucible.judge.oracle.kinks import MOST, near_kinks, reach_of
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
@@ -320,7 +320,7 @@ class Subject:
         return contextlib.nullcontext() if self.bits is None else RoundedOperands(self.bits)
 
     def _taking(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.taken is None else Taking(self.taken)
+        return contextlib.nullcontext() if self.taken is None else TakingDraws(self.taken)
 
     @property
     def wanted(self) -> list[torch.Tensor]:
@@ -633,7 +633,7 @@ def draws(subject: Subject) -> bool:
 def drawn_by(subject: Subject) -> list[torch.Tensor] | None:
     """What its forward draws; None where that is not to be had."""
     subject.restore()
-    with Recording() as recording:
+    with KeepingDraws() as recording:
         subject.forward()
     return recording.kept if recording.knows_all else None
 

@@ -14,7 +14,7 @@ from crucible.judge.oracle import batches
 from crucible.judge.timing.contents import Contents
 from crucible.judge.verdict.verdict import NotJudged, Wrong
 from support import write
-from test_oracle import prepared, returning
+from test_oracle import compared, errors, prepared, returning, source
 
 TASK = """
 import torch
@@ -110,9 +110,41 @@ def test_no_draws_excuse_another_shape(verdicts: dict[str, crucible.Verdict]) ->
 def test_a_run_says_what_it_holds_candidates_to(tmp_path: Path) -> None:
     oracle = prepared(tmp_path, returning("F.dropout(x)"))
     found = oracle.description()
-    assert found["draws"] and found["precision"] == "float32"
+    assert found["draws"] and found["precision"] == "float64"
     assert "a seed is set before each call" in found["findings"][0]["claim"]
     assert not prepared(tmp_path / "none", returning("F.dropout(x, 0.0)")).description()["draws"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "precision"),
+    [
+        ("F.dropout(x, 0.3) * 0.1", "float64"),
+        ("F.alpha_dropout(x, 0.3) * 0.1", "float64"),
+        ("x * torch.rand_like(x) * 0.1 + torch.rand(6)", "float64"),
+        ("F.scaled_dot_product_attention(x, x, x, dropout_p=0.3)", "float64"),
+        ("F.rrelu(x, training=True)", "float32"),
+    ],
+)
+def test_float64_takes_what_float32_draws(tmp_path: Path, expression: str, precision: str) -> None:
+    """Where it cannot, right is float32."""
+    oracle = prepared(tmp_path, returning(expression), contract="fp32")
+    assert oracle.description()["precision"] == precision
+    reference, case = oracle.answers.reference, oracle.cases[0]
+    (single,) = reference.evaluate(case.state, case.inputs).outputs
+    wide = case.outputs[0].values.view(single.tensor.shape).double()
+    torch.testing.assert_close(single.tensor.double(), wide, rtol=1e-5, atol=1e-6)
+    assert torch.equal(wide, wide.float().double()) is (precision == "float32")
+
+
+def test_gradients_behind_a_dropout_may_be_nearer_to_float64_than_eager(tmp_path: Path) -> None:
+    """Eager adds 64 equal numbers up one after the other, by as many roundings: what does not was convicted."""
+    body = "\n        self.conv = nn.Conv2d(3, 16, 3)\n    def forward(self, x):\n"
+    body += "        return F.dropout(self.conv(x).mean((2, 3)), 0.2)\n"
+    oracle = prepared(tmp_path, source(body, "torch.randn(batch, 3, 10, 10)"), contract="fp32", training=True)
+    exact = oracle.cases[0].gradients["conv.bias"]
+    said = errors(compared(oracle, 0, "gradient", [exact.values.float()], ("conv.bias",)))
+    assert [each.ok for each in said] == [True]
+    assert oracle.description()["precision"] == "float64"
 
 
 def test_draws_that_two_seeds_do_not_show_are_seeded_too(tmp_path: Path) -> None:

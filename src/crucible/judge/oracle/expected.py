@@ -147,15 +147,17 @@ class Answers:
 
     def _take_draws(self, case: Case, drawn: str) -> None:
         """Of a reference that draws random numbers, whose output of that name they show in: right is what PyTorch draws
-        from the same seed in float32, since it draws others in other dtypes, and for the whole batch at once. Raises
-        TaskError where that says nothing."""
+        from the same seed in float32, since it draws others in other dtypes, and for the whole batch at once. float64
+        takes these, where what draws them uses them for nothing else. Raises TaskError where that says nothing."""
         why = self._why_no_draws(case)
         if why:
             raise TaskError(
                 f"{self.reference.path}: the reference draws random numbers ({drawn} differs between two seeds), and "
                 f"{why}, so there is no one right answer; judge it with --mode eval, or take the randomness out"
             )
-        self.draws, self.exact, self.part_items = True, torch.float32, 0
+        self.draws, self.part_items = True, 0
+        wide = self.exact == torch.float64 and self._fits(torch.float64)
+        self.exact = torch.float64 if wide and self.reference.take_draws(case.state, case.inputs) else torch.float32
         self.findings.append(
             Finding(
                 "the reference draws random numbers: a seed is set before each call",
@@ -477,7 +479,9 @@ class Answers:
     def _kinks(self, case: Case) -> list[torch.Tensor]:
         parts = (part for part, _ in self._parts(replace(case, cotangents=[])))
         with blamed_on_task(self.reference.path, f"Model.forward ({case.label})"):
-            return kinks(self.reference, case.state, parts, reach_of(self.contract.operand_bits), self.seed + 601)
+            return kinks(
+                self.reference, case.state, parts, reach_of(self.contract.operand_bits), self.seed + 601, case.draws
+            )
 
     def _allocate(self, case: Case, answer: Answer) -> list[Expected]:
         """Room for a case's outputs, whole batch."""

@@ -56,11 +56,17 @@ def are_exceptions(elements: int, operand_bits: int) -> bool:
 
 
 def kinks(
-    reference: Reference, state: dict[str, torch.Tensor], parts: Iterable[Any], reach: float, seed: int
+    reference: Reference,
+    state: dict[str, torch.Tensor],
+    parts: Iterable[Any],
+    reach: float,
+    seed: int,
+    draws: int | None = None,
 ) -> list[torch.Tensor]:
     """Whether each element of each floating output is near a kink, flat and on the CPU: found by moving all floating
-    inputs and weights forth and back by that part of each, in float64. `parts` are consecutive parts of the batch."""
-    masks = [_of_part(reference, state, inputs, reach, seed) for inputs in parts]
+    inputs and weights forth and back by that part of each, in float64. `parts` are consecutive parts of the batch,
+    `draws` the seed of what a forward draws at random."""
+    masks = [_of_part(reference, state, inputs, reach, seed, draws) for inputs in parts]
     return [torch.cat(of_output) for of_output in zip(*masks, strict=True)]
 
 
@@ -78,10 +84,12 @@ def most_spared(elements: int, operand_bits: int) -> float:
 
 
 def _of_part(
-    reference: Reference, state: dict[str, torch.Tensor], inputs: Any, reach: float, seed: int
+    reference: Reference, state: dict[str, torch.Tensor], inputs: Any, reach: float, seed: int, draws: int | None
 ) -> list[torch.Tensor]:
     def outputs(by: float, direction: int) -> list[torch.Tensor]:
-        return _outputs(reference, *_moved(state, inputs, by, seed + direction, reference.device))
+        moved = _moved(state, inputs, by, seed + direction, reference.device)
+        leaves = reference.evaluate(*moved, dtype=torch.float64, seed=draws).outputs
+        return [leaf.tensor for leaf in leaves if leaf.tensor.is_floating_point()]
 
     return [mask.flatten().cpu() for mask in near_kinks(outputs, reach)]
 
@@ -100,11 +108,6 @@ def near_kinks(outputs: Callable[[float, int], list[torch.Tensor]], reach: float
         most_bent > reach * torch.maximum(ROUNDED * value.abs(), CURVED * furthest)
         for furthest, most_bent, value in zip(steps, bends, middle, strict=True)
     ]
-
-
-def _outputs(reference: Reference, state: dict[str, torch.Tensor], inputs: Any) -> list[torch.Tensor]:
-    leaves = reference.evaluate(state, inputs, dtype=torch.float64).outputs
-    return [leaf.tensor for leaf in leaves if leaf.tensor.is_floating_point()]
 
 
 def _moved(

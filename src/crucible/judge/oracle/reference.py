@@ -29,6 +29,7 @@ from crucible.judge.boundary.modules import (
     seed_all,
     share_memory,
 )
+from crucible.judge.oracle.draws import KeepingDraws, TakingDraws
 from crucible.judge.oracle.gaps import (
     MANTISSA_BITS,
     OnCpu,
@@ -74,6 +75,8 @@ class Reference:
         """What was worked round, in words."""
         self.lacks: torch.dtype | None = None
         """A 16-bit dtype that the CPU lacks an operation for: then its results are float32's, rounded."""
+        self.takes_draws = False
+        """Whether in float64, which draws others, it takes what it draws at random in float32."""
         with self._here():
             self._names = execute(source, path, sizes)
         with self._blamed("get_init_inputs()"):
@@ -191,6 +194,8 @@ class Reference:
         the module's state. The module's state is `state` on
         entry, whatever an earlier evaluation did to its buffers.
         """
+        if self.takes_draws and dtype == torch.float64:
+            within = TakingDraws(self._drawn(state, inputs, seed).kept)
         model = self._model(dtype)
         model.load_state_dict(state)
         structure, leaves = take_apart(inputs, "input")
@@ -215,6 +220,21 @@ class Reference:
         changed = frozenset(name for name, value in before.items() if not torch.equal(value, after[name]))
         plain = [Leaf(leaf.name, leaf.tensor.detach()) for leaf in outputs]
         return Answer(out_structure, plain, gradients, after, changed)
+
+    def take_draws(self, state: dict[str, torch.Tensor], inputs: Any) -> bool:
+        """Has float64 take what float32 draws from the same seed; False where it cannot."""
+        with contextlib.suppress(Exception):  # a reference may refuse float64 in any way
+            self.takes_draws = self._drawn(state, inputs, None).knows_all
+            if self.takes_draws:
+                self._evaluated(state, inputs, dtype=torch.float64)
+                return True
+        self.takes_draws = False
+        return False
+
+    def _drawn(self, state: dict[str, torch.Tensor], inputs: Any, seed: int | None) -> KeepingDraws:
+        keeping = KeepingDraws()
+        self._evaluated(state, inputs, dtype=torch.float32, seed=seed, within=keeping)
+        return keeping
 
     def answer_to(self, state: dict[str, torch.Tensor], inputs: Any) -> list[torch.Tensor]:
         """The outputs for inputs as they lie on the device, strides and all; nothing is copied."""

@@ -25,7 +25,7 @@ class _Drawing(TorchDispatchMode):
         raise NotImplementedError
 
 
-class Recording(_Drawing):
+class KeepingDraws(_Drawing):
     """Keeps what is drawn while active."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Recording(_Drawing):
         return made
 
 
-class Taking(_Drawing):
+class TakingDraws(_Drawing):
     """Takes what was kept, in its order, in the place of what would be drawn while active."""
 
     def __init__(self, kept: list[torch.Tensor]) -> None:
