@@ -50,8 +50,8 @@ def reach_of(operand_bits: int) -> float:
 
 
 def are_exceptions(elements: int, operand_bits: int) -> bool:
-    """Whether kinks may be few in an output of so many elements. Of TF32's roundings one of 300 to 10,000 crosses one,
-    so that in large ones they need not be sought: it is nine evaluations."""
+    """Whether kinks may be few in an output of so many elements. TF32's roundings carry one element of 300 to 10,000
+    over one, so that in large outputs they need not be sought, which is nine evaluations."""
     return operand_bits >= 23 or elements * 2.0**-operand_bits <= CROSSED
 
 
