@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crucible.judge.boundary.bundles import read_bundle
 from crucible.judge.boundary.modules import gradients_of
 from crucible.judge.oracle.kinks import CROSSED, MOST, are_exceptions, near_kinks, positions, reach_of
+from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.oracle import Oracle
 from test_oracle import compared, errors, prepared, source
 
@@ -131,6 +132,30 @@ def test_where_roundings_cross_many_everything_is_pulled_back(tmp_path: Path) ->
     assert (cotangent == 0).sum() <= 2  # float32 normals hold a zero now and then
     large = oracle.answers.shapes[0]
     assert not are_exceptions(2 * torch.Size(large).numel(), 10) and are_exceptions(10 * torch.Size(large).numel(), 23)
+
+
+CURVED = """
+        self.linear = nn.Linear(1024, 512)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x)).amax(1)
+"""
+
+
+def test_operands_that_are_cut_off_move_all_rows_one_way(tmp_path: Path) -> None:
+    """By 1 to 2.9 times what would be allowed of a bias's gradient, were it held to four roundings: without its kinks these average
+    away, and this does not."""
+    oracle = prepared(tmp_path, source(CURVED, "torch.rand(256, 1024)"), contract="tf32", training=True)
+    (x,), state, cotangents = (
+        read_bundle(tmp_path / f"inputs/case0.{what}") for what in ("inputs", "state", "cotangents")
+    )
+    names, (weight, bias) = ("input[0]", "linear.weight", "linear.bias"), (state["linear.weight"], state["linear.bias"])
+    leaves = [each.clone().requires_grad_() for each in (x, weight, bias)]
+    with RoundedOperands(10, cut=True):
+        out = F.gelu(F.linear(*leaves)).amax(1)
+        gradients = gradients_of([out], dict(zip(names, leaves, strict=True)), cotangents)
+    said = errors(compared(oracle, 0, "gradient", [gradients[name] for name in names], names))
+    assert len(oracle.cases[0].silent[0]) and all(each.ok for each in said), said
 
 
 LARGEST = """

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible.judge.oracle.noise import RoundedOperands, perturbed, round_mantissa
+from crucible.judge.oracle.noise import RoundedOperands, cut_mantissa, perturbed, round_mantissa
 
 BITS = st.sampled_from([7, 10, 16, 22])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -47,6 +47,14 @@ def test_rounding_moves_by_half_a_unit_at_most(value: float, bits: int) -> None:
         assert abs(value) >= (2 - 2.0 ** -(bits + 1)) * 2.0**127
     else:
         assert abs(result - value) <= unit(value, bits) / 2
+
+
+@quick
+@given(FLOATS, BITS)
+def test_cutting_goes_towards_zero_by_less_than_a_unit(value: float, bits: int) -> None:
+    cut = float(cut_mantissa(torch.tensor([value]), bits))
+    assert abs(cut) <= abs(value) and abs(cut - value) < unit(value, bits)
+    assert float(cut_mantissa(torch.tensor([cut]), bits)) == cut
 
 
 @quick
