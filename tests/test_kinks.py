@@ -143,8 +143,8 @@ CURVED = """
 
 
 def test_operands_that_are_cut_off_move_all_rows_one_way(tmp_path: Path) -> None:
-    """By 1 to 2.9 times what would be allowed of a bias's gradient, were it held to four roundings: without its kinks these average
-    away, and this does not."""
+    """By up to 2.9 times what would be allowed of a bias's gradient, were it held to four roundings: without its kinks
+    these average away, and this does not."""
     oracle = prepared(tmp_path, source(CURVED, "torch.rand(256, 1024)"), contract="tf32", training=True)
     (x,), state, cotangents = (
         read_bundle(tmp_path / f"inputs/case0.{what}") for what in ("inputs", "state", "cotangents")
