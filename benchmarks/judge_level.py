@@ -188,7 +188,8 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
     told.unlink(missing_ok=True)  # of a judge that was killed
     fused = ["fuse", str(file), "-o", str(written), *wanted]
     judge = ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)]
-    # Who is killed at the end of a call leaves expected tensors behind: 24 judges filled 128 GiB for those of the next.
+    # Who is killed at the end of a call leaves expected tensors behind: after 24 of them 15 tasks of the next found a
+    # full disk of 128 GiB, which is supposed to be theirs.
     with tempfile.TemporaryDirectory(prefix="level", ignore_cleanup_errors=True) as scratch:
         environment = {
             **os.environ,

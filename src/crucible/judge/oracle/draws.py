@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NEW = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli")
+_FILLING = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_")
 _DROPOUT = "native_dropout"
 
 
@@ -32,11 +33,12 @@ class KeepingDraws(_Drawing):
         super().__init__()
         self.kept: list[torch.Tensor] = []
         self.knows_all = True
-        """Whether all of it may be taken: what an operation draws and uses at once, as attention does, may not."""
+        """Whether all of it may be taken: what an operation draws and uses at once, as attention and rrelu do, may
+        not."""
 
     def draw(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         made = func(*args, **kwargs)
-        known = name == _DROPOUT or name in _NEW or name.endswith("_")
+        known = name == _DROPOUT or name in _NEW or name in _FILLING
         self.knows_all &= known
         if known:
             self.kept.append((made[1] if name == _DROPOUT else made).detach().clone())
@@ -55,7 +57,7 @@ class TakingDraws(_Drawing):
         if name == _DROPOUT:
             x, p = args[0], args[1]
             return x * kept / (1 - p), kept
-        if name.endswith("_"):
+        if name in _FILLING:
             return args[0].copy_(kept)
         of = args[0].dtype if args and isinstance(args[0], torch.Tensor) else kept.dtype
         return kept.to(kwargs.get("dtype") or of)

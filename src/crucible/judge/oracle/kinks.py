@@ -61,7 +61,7 @@ def kinks(
     parts: Iterable[Any],
     reach: float,
     seed: int,
-    draws: int | None = None,
+    draws: int | None,
 ) -> list[torch.Tensor]:
     """Whether each element of each floating output is near a kink, flat and on the CPU: found by moving all floating
     inputs and weights forth and back by that part of each, in float64. `parts` are consecutive parts of the batch,
