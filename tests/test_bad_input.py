@@ -74,7 +74,7 @@ RUNNING_TASKS = {
     "draws_random_numbers": (
         task_returning(
             "now = torch.Generator().manual_seed(__import__('time').time_ns() % 2**40)",
-            "return self.linear(x) + torch.rand((), generator=now)",
+            "return self.linear(x) + torch.rand(4, 16, generator=now)",  # a single one is near the next now and then
         ),
         TaskError,
         ["draws random numbers", "--mode eval"],
