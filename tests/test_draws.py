@@ -167,7 +167,7 @@ def test_draws_that_two_seeds_do_not_show_are_seeded_too(tmp_path: Path) -> None
     [
         ("F.dropout(x)", "kernelbench", "one generator, one after the other"),
         ("F.dropout(x)", "bf16", "in bfloat16 PyTorch draws others"),
-        ("x + torch.rand((), generator=torch.Generator().manual_seed(int(time.time_ns() % 2**40)))", "tf32",
+        ("x + torch.rand(x.shape, generator=torch.Generator().manual_seed(int(time.time_ns() % 2**40)))", "tf32",
          "a seed does not fix them"),
     ],
 )  # fmt: skip
