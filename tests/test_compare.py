@@ -80,6 +80,16 @@ def test_where_zeros_would_pass_for_a_gradient_more_of_the_noise_does(noise: flo
     assert (zeros.relative_l2 <= right.relative_l2_allowed) == (times > 4)
 
 
+@pytest.mark.parametrize(("noise", "times"), [(0.0, 4.0), (2e-4, 4.0), (3e-4, 16.0)])
+@pytest.mark.parametrize("own", [0.0, 1e-3])
+def test_zeros_pass_for_an_answer_that_is_small_in_the_scale_of_another(noise: float, times: float, own: float) -> None:
+    """A bias's gradient in front of a norm that takes all of it: its noise is large for itself, not for the scale."""
+    right = expect(torch.full((100,), own), scale=1.0, share=own)
+    right.allow(noise, noise, 4.0, may_cancel=True)
+    times = times if own else 16.0
+    assert right.relative_l2_allowed == pytest.approx(times * noise or 8 * torch.finfo(torch.float32).eps)
+
+
 def compared(expected: Expected, got: torch.Tensor, cuts: list[int] | None = None) -> Difference:
     difference = Difference(expected)
     edges = sorted({0, got.numel(), *(cut for cut in cuts or [] if cut < got.numel())})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import crucible
 from crucible.judge.boundary.layouts import CONTIGUOUS, EXPANDED, MISALIGNED, STRIDED, TRANSPOSED, laid_out
+from crucible.judge.oracle import compare
 from crucible.judge.oracle.compare import Difference, Expected
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.oracle.stress import CONTENTS, at_boundaries, changed, repeated
@@ -164,6 +165,29 @@ def test_gradients_that_cancel_may_be_as_far_off_as_others(tmp_path: Path) -> No
         assert expected.scale >= other[name].scale > 0.01
         assert expected.relative_l2_allowed >= other[name].relative_l2_allowed
         assert expected.peak_allowed >= other[name].peak_allowed
+
+
+def test_what_is_left_of_gradients_that_cancel_is_noise_though_the_scale_is_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch norm leaves nothing of a bias's gradient, and magnifies roundings: right ones were 1.5 times further off
+    than allowed."""
+    layers = ("nn.ConvTranspose2d(3, 16, 3, stride=2)", "nn.BatchNorm2d(16)")
+    made = "".join(f"\n        self.{name} = {layer}" for name, layer in zip(("each", "norm"), layers, strict=True))
+    text = source(f"{made}\n    def forward(self, x):\n        return self.norm(torch.softmax(self.each(x), 1))\n")
+
+    def gradients(folder: Path) -> dict[str, Expected]:
+        oracle = prepared(folder, text, training=True, contract="fp32")
+        (case,) = (one for one in oracle.stress(60)["cases"] if one["rule"] == "expanded cotangent")
+        return oracle.stressed[case["case"]["index"]].gradients
+
+    wide = gradients(tmp_path / "wide")
+    monkeypatch.setattr(compare, "CANCELS", 1.0)
+    narrow = gradients(tmp_path / "narrow")
+    for name in ("each.bias", "norm.weight"):
+        assert wide[name].relative_l2_allowed > 3 * narrow[name].relative_l2_allowed
+        assert wide[name].peak_allowed > 3 * narrow[name].peak_allowed
+    assert wide["norm.bias"].relative_l2_allowed == narrow["norm.bias"].relative_l2_allowed  # ones, summed
 
 
 def test_of_buffers_those_that_forward_changes_are_known(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ CANCELS = 4.0
 """Times as much is allowed where rounding may be all of an answer: zeros would pass there, so it tells nobody from
 another, and a few sums of noise differ by more than probes do. Of 126 modules drawn at random two were convicted of it,
 right ones: 1.06 and 1.43 times what was allowed at the peak of a gradient that is 0 (of a bias in front of a batch
-norm, of a mean over a softmax)."""
+norm, of a mean over a softmax), a third by 1.5 times of one that is 0 in the scale of another."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Expected:
     """The candidate's dtype."""
     shape: tuple[int, ...]
     scale: float = 1.0
-    """rms of the finite values, 1 when all are zero (units of the tensor)."""
+    """rms of the finite values, 1 when all are zero, or of another answer like it (units of the tensor)."""
     relative_l2_allowed: float = 0.0
     peak_allowed: float = 0.0
     absolute: float | None = None
@@ -53,6 +53,8 @@ class Expected:
     relative: float = 0.0
     stated: Tolerance | None = None
     """Under the benchmark's rule: what the task says in its place."""
+    share: float = 1.0
+    """Its own rms, in units of the scale: little where it cancels what the other answer is made of."""
 
     def part(self, most: int, start: float) -> Expected:
         """What a candidate sends of this tensor when it sends `tree.spread_part` of it."""
@@ -67,11 +69,12 @@ class Expected:
 
     def allow(self, relative_l2: float, peak: float, multiple: float, *, may_cancel: bool = False) -> None:
         """Tolerances: so many times the noise, of which there is always a little; CANCELS times that where it
-        `may_cancel`, as gradients do, and zeros would pass."""
+        `may_cancel`, as gradients do, and noise is so large that zeros would pass."""
         if self.dtype.is_floating_point:
             units = SUM_UNITS if self.dtype.itemsize >= 4 else 1
             roundoff = units * torch.finfo(self.dtype).eps / 2
-            multiple *= CANCELS if may_cancel and multiple * relative_l2 >= 1 else 1
+            passes = relative_l2 > 0 and multiple * relative_l2 >= self.share
+            multiple *= CANCELS if may_cancel and passes else 1
             self.relative_l2_allowed = multiple * max(relative_l2, roundoff)
             self.peak_allowed = multiple * max(peak, 2 * roundoff)
         else:

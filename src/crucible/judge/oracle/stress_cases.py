@@ -312,7 +312,9 @@ class StressMaker:
             self.answers.answer(case)
             pairs = [(each, like.gradients[name]) for name, each in case.gradients.items()] if like else []
             for each, other in pairs:
-                each.scale = max(_size(each), _size(other)) or 1.0
+                own = _size(each)
+                each.scale = max(own, _size(other)) or 1.0
+                each.share = own / each.scale
             self.answers.measure_noise(case)
             for each, other in pairs:
                 each.relative_l2_allowed = max(each.relative_l2_allowed, other.relative_l2_allowed)
