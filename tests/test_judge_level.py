@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from crucible.task import Task
 from support import NIGHTLY, write
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import judge_level  # noqa: E402
+import small_level  # noqa: E402
 
 TASK = """
 import torch
@@ -75,6 +77,27 @@ def test_a_level_is_written_judged_and_gone_on_with(
     capsys.readouterr()
     assert called(monkeypatch, tasks, folder)["tasks"]["1_Right"]["evaluation"]
     assert capsys.readouterr().out.count(" s: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "sizes"),
+    [
+        ("Conv2d", {"batch_size": 4, "in_channels": 3, "out_channels": 16, "depth": 5, "height": 12, "width": 12}),
+        ("Conv3d", {"batch_size": 2, "in_channels": 3, "out_channels": 16, "depth": 5, "height": 8, "width": 8}),
+    ],
+)
+def test_a_level_is_given_sizes_for_the_emulator(
+    layer: str, sizes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what a level names as sizes, however it is assigned, and of nothing else."""
+    assigned = "batch_size = 128\nin_channels, out_channels = 3, 64\ndepth = 5\nheight = width = 256\n"
+    others = f"shape = (out_channels, 1, 1)\nstride, scale = 2, 0.5\nof = torch.nn.{layer}\n"
+    file = write(tmp_path / "checkout/level2/7_Sized.py", TASK.format(made="self.linear(x)") + assigned + others)
+    monkeypatch.setattr(sys, "argv", ["small_level.py", str(tmp_path / "checkout"), "2", str(tmp_path / "small")])
+    small_level.main()
+    small = tmp_path / "small/level2/7_Sized.py"
+    assert small.read_text().startswith(file.read_text())
+    assert Task.load(small).small == sizes
 
 
 def test_a_judge_that_failed_on_its_task_has_no_verdict(tmp_path: Path) -> None:
