@@ -190,6 +190,34 @@ def test_what_is_left_of_gradients_that_cancel_is_noise_though_the_scale_is_of_o
     assert wide["norm.bias"].relative_l2_allowed == narrow["norm.bias"].relative_l2_allowed  # ones, summed
 
 
+def test_expanded_cotangents_have_nothing_where_a_kink_is_near(tmp_path: Path) -> None:
+    """TF32 carries a ReLU or two over its knee: which side is right there is nobody's to say, of others it is."""
+    body = (
+        "\n        self.each = nn.Linear(6, 20)\n    def forward(self, x):\n        return torch.relu(self.each(x))\n"
+    )
+    oracle = prepared(tmp_path, source(body), training=True, contract="tf32")
+    (told,) = (one for one in oracle.stress(60)["cases"] if one["rule"] == "expanded cotangent")
+    case = oracle.stressed[told["case"]["index"]]
+    (cotangent,), (silent,) = case.cotangents, case.silent
+    assert "nothing where any is near a kink" in told["how"] and len(silent)
+    assert not cotangent.view(-1)[silent].any() and cotangent.mean() > 0.8
+    laid = laid_out(cotangent, EXPANDED)
+    assert torch.equal(laid, cotangent) and laid.stride(0) == 0 and laid.stride(-1) == 1
+    x, weight, bias = (t.double() for t in (case.inputs[0], case.state["each.weight"], case.state["each.bias"]))
+    on = (torch.nn.functional.linear(x, weight, bias) > 0) * cotangent
+    torch.testing.assert_close(case.gradients["each.bias"].values, on.sum((0, 1, 2)), check_dtype=False)
+
+
+def test_where_each_output_is_near_a_kink_nothing_is_expanded(tmp_path: Path) -> None:
+    """Of one maximum an item, one of which may be either of two, a cotangent that is alike for all has nothing."""
+    layers = "\n        self.register_buffer('times', torch.tensor([1 + 1e-6] + 7 * [3.0]).view(8, 1, 1, 1))"
+    larger = "torch.cat([self.each(x), self.each(x) * self.times], 1).abs().amax((1, 2, 3))"
+    body = f"{layers}\n        self.each = nn.Linear(6, 20)\n    def forward(self, x):\n        return {larger}\n"
+    told = prepared(tmp_path, source(body), training=True, contract="tf32").stress(60)
+    assert "expanded cotangent" not in {one["rule"] for one in told["cases"]}
+    assert "near a kink" in told["left_out"]["expanded cotangent"]
+
+
 def test_of_buffers_those_that_forward_changes_are_known(tmp_path: Path) -> None:
     body = "\n        self.norm = nn.BatchNorm2d(3)\n    def forward(self, x):\n        return self.norm(x)\n"
     changed_in = {

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -176,10 +177,16 @@ class StressMaker:
         yield Stress("scaled cotangent", how, case, factor=FACTOR, forward=False)
         if any(c.dim() > 1 for c in case.cotangents):
             yield Stress("strided cotangent", LAYOUTS[TRANSPOSED], case, cotangent=TRANSPOSED, forward=False)
-        ones = self._case(case, cotangents=[torch.ones_like(c) for c in case.cotangents], watched=False)
-        if not any(len(places) for places in case.silent) and self._answer("expanded cotangent", ones, like=case):
+        ones = [_expanded(c, s) for c, s in zip_longest(case.cotangents, case.silent, fillvalue=torch.empty(0))]
+        if not any(c.any() for c in ones):
+            self.left_out["expanded cotangent"] = "every output that an item has is near a kink in one of them"
+            return
+        expanded = self._case(case, cotangents=ones, watched=False)
+        if self._answer("expanded cotangent", expanded, like=case):
             how = "one number for every element, stride 0, as the gradient of a sum is"
-            yield Stress("expanded cotangent", how, ones, cotangent=EXPANDED, forward=False)
+            if not all(c.all() for c in ones):
+                how = "one item for the whole batch, stride 0, with nothing where any is near a kink"
+            yield Stress("expanded cotangent", how, expanded, cotangent=EXPANDED, forward=False)
 
     def _step(self, case: Case) -> Stress | None:
         """The weights of another case, where an optimizer's step brings them."""
@@ -332,6 +339,15 @@ class StressMaker:
             if expected.dtype.is_floating_point:
                 expected.relative_l2_allowed = max(expected.relative_l2_allowed, 2 * like.relative_l2_allowed)
                 expected.peak_allowed = max(expected.peak_allowed, 2 * like.peak_allowed)
+
+
+def _expanded(cotangent: torch.Tensor, silent: torch.Tensor) -> torch.Tensor:
+    """Ones; where any is silent the same for each item: nothing at what is silent in one of them."""
+    ones = torch.ones_like(cotangent)
+    if len(silent):
+        item = ones[:1].numel() if ones.dim() else 1
+        ones.view(-1, item)[:, silent % item] = 0
+    return ones
 
 
 def _size(expected: Expected) -> float:
