@@ -53,6 +53,6 @@ def _of_rows(make: Maker, exact: Maker, scores: str, number: str, smoothing: flo
     if smoothing:
         mean = make.binary("mul", make.rows_total(scores), smoothing / classes)
         own = make.binary("add", make.binary("mul", own, 1 - smoothing), mean)
-    loss = make.binary("sub", make.logsumexp(scores), own)
+    loss = make.binary("sub", make.log_total(scores), own)
     within = make.both(make.compared("ge", number, 0.0), make.compared("lt", number, float(classes)))
     return make.chosen_of(within, loss, math.nan)

@@ -13,6 +13,8 @@ from crucible.plan.lazy import CannotJoin, Lazy, is_over_space
 
 LONG_ROW, LONG_ACROSS = 1 << 15, 1 << 12
 """Elements of a row beyond which passes read them anew: 32 of each of 1024 threads (`kinds.program.geometry`)."""
+_LARGEST = {"float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+"""Finite numbers of what is computed in."""
 Names = Callable[[str], str]
 """Gives a name that no value has, from the one that is wanted."""
 
@@ -66,9 +68,11 @@ def amin(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
     return combined(lambda x: -x, reduced(negative, dims, "max", names("least")))
 
 
-def _shifted(value: Lazy, dims: Sequence[int], names: Names) -> tuple[Lazy, Lazy, Lazy]:
-    """The largest of each row, the exponentials of what is below it, and their sum."""
+def _shifted(value: Lazy, dims: Sequence[int], names: Names, most: float | None = None) -> tuple[Lazy, Lazy, Lazy]:
+    """The largest of each row, of a magnitude of `most`, the exponentials of what is below it, and their sum."""
     largest = reduced(value, dims, "max", names("largest"), constant=True)
+    if most is not None:
+        largest = combined(lambda m: m.clamp(-most, most), largest)
     exponentials = combined(lambda x, m: (x - m).exp(), value, largest)
     return largest, exponentials, reduced(exponentials, dims, "sum", names("total"))
 
@@ -83,8 +87,16 @@ def log_softmax(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
     return combined(lambda x, m, s: x - m - s.log(), value, largest, sum_)
 
 
-def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+def log_total(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    """The logarithm of what softmax divides by: NaN for a row with an infinity, as `log_softmax` has it."""
     largest, _, sum_ = _shifted(value, dims, names)
+    return combined(lambda m, s: m + s.log(), largest, sum_)
+
+
+def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
+    """The same, and infinite for a row with an infinity: what is taken out of the exponentials is finite."""
+    most = _LARGEST["float64" if value.dtype == "float64" else "float32"]
+    largest, _, sum_ = _shifted(value, dims, names, most)
     return combined(lambda m, s: m + s.log(), largest, sum_)
 
 

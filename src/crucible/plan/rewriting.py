@@ -381,10 +381,10 @@ class Maker:
         args: dict[str, Argument] = {"end": count, "dtype": self.dtype, "layout": None, "device": None}
         return self._put("arange", "arange.default", {**args, "pin_memory": False}, (count,))
 
-    def logsumexp(self, a: str) -> str:
-        """Of the last dim, which is gone."""
+    def log_total(self, a: str) -> str:
+        """The logarithm of what softmax divides the last dim by, which is gone."""
         args: dict[str, Argument] = {"self": Ref(a), "dim": (len(self.shape(a)) - 1,), "keepdim": False}
-        return self._put("logsumexp", "logsumexp.default", args, self.shape(a)[:-1])
+        return self._put("log_total", "logsumexp.default", args, self.shape(a)[:-1])
 
     def rows_total(self, a: str) -> str:
         """A sum over the last dim, which is gone."""

@@ -246,6 +246,7 @@ RULES: dict[str, Callable[[Operation, Mapping[str, Any], Names], Lazy]] = {
     "min": _of_one_dim(reductions.amin),
     "detach": _detached,
     "logsumexp": _reduction(reductions.logsumexp),
+    "log_total": _reduction(reductions.log_total),
     "var": _variance,
     "std": _variance,
     "linalg_vector_norm": _norm,
