@@ -4,7 +4,7 @@
     python benchmarks/judge_level.py FOLDER LEVEL ANOTHER --scale small
 
 FOLDER/levelN has the benchmark's own files with a `SMALL` behind: what is named as KernelBench names sizes goes to what
-`MOST` says, or to what it is where that is less. Ends with 1 where a task does not run at these sizes.
+`MOST` says, or stays where that is more.
 """
 
 from __future__ import annotations
