@@ -468,10 +468,11 @@ def test_an_interrupted_run_keeps_what_it_has(crucible_home: Path, tmp_path: Pat
 def test_a_killed_judge_leaves_no_process(crucible_home: Path, tmp_path: Path) -> None:
     sleeper = write(tmp_path / "sleeper.py", importing("import time", "time.sleep(1000)"))
     process = start_cli(crucible_home, SMALL_TASK, sleeper)
+    own = str(temporary_of(crucible_home))
     deadline = time.monotonic() + 30
-    while len(processes_mentioning(str(tmp_path))) < 3 and time.monotonic() < deadline:
+    while len(processes_mentioning(own)) < 4 and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(2)
+    assert len(processes_mentioning(own)) >= 4  # the judge's, its server's, the oracle's, the candidate's
     process.kill()
     process.communicate(timeout=30)
-    assert wait_until_gone(str(tmp_path), 15) == []
+    assert wait_until_gone(own, 15) == []
