@@ -25,9 +25,15 @@ class Along(nn.Module):
         return self.function(x, self.dim)
 
 
-@pytest.mark.parametrize("dtype", LARGEST)
-@pytest.mark.parametrize(("function", "dim"), [(torch.logsumexp, 1), (torch.logsumexp, 0), (torch.softmax, 1),
-                                               (torch.log_softmax, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "dim", "dtype"),
+    [
+        (torch.logsumexp, 1, torch.float32),
+        (torch.logsumexp, 0, torch.float64),
+        (torch.softmax, 1, torch.float32),
+        (torch.log_softmax, 1, torch.float32),
+    ],
+)
 def test_rows_with_infinities_are_pytorchs(
     function: Callable[[torch.Tensor, int], torch.Tensor], dim: int, dtype: torch.dtype
 ) -> None:
