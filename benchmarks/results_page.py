@@ -383,9 +383,9 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "judged_random_small_cpu": (
         "Random modules of its grammar, judged without a GPU",
-        "All 200 that `benchmarks/random_tasks.py --scale small --seed 20261129` draws. Six (7, 41, 107, 131, 152, 180) "
-        "were judged again as they are written since: infinities of a logsumexp had been wrong. What is not right beyond "
-        "the modules' own inputs is behind algebraic rewrites.",
+        "All 200 that `benchmarks/random_tasks.py --scale small --seed 20261129` draws. Six (7, 41, 107, 131, 152, "
+        "180) were judged again as they are written since: infinities of a logsumexp had been wrong. What is not right "
+        "beyond the modules' own inputs is behind algebraic rewrites.",
         _judged,
     ),
     "kernelbench_level2_h200": (
