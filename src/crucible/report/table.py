@@ -212,7 +212,8 @@ def _style(verdict: Verdict) -> str:
 
 def _footer(run: Run) -> list[str]:
     """How the table is to be read."""
-    against = "; over a baseline: speed-up, ± half its 95 % interval" if run.ground.baselines else ""
+    beside = "speed-up in turns with it, ± half its 95 % interval (its own row is of a race among baselines)"
+    against = f"; over a baseline: {beside}" if run.ground.baselines else ""
     lines = [f"{cells.clock_words(run)}{against}; error in multiples of the contract's noise"]
     lines += [model] if (model := cells.model_words(run)) else []
     return lines
