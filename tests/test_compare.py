@@ -90,6 +90,19 @@ def test_zeros_pass_for_an_answer_that_is_small_in_the_scale_of_another(noise: f
     assert right.relative_l2_allowed == pytest.approx(times * noise or 8 * torch.finfo(torch.float32).eps)
 
 
+@pytest.mark.parametrize(("own", "times"), [(0.0, 4.0), (9e-6, 4.0), (1.1e-5, 1.0), (1.0, 1.0)])
+def test_what_is_nothing_beside_another_answer_is_allowed_more_of_its_noise(own: float, times: float) -> None:
+    """Of a batch norm less its mean, cotangents of ones leave exactly nothing; numbers less their mean, summed, do."""
+    other = expect(torch.ones(100), relative_l2_allowed=1e-5, peak_allowed=3e-5)
+    right = expect(torch.full((100,), own), scale=1.0, share=own, relative_l2_allowed=1e-7, peak_allowed=2e-7)
+    right.allow_as(other)
+    assert right.relative_l2_allowed == pytest.approx(times * 1e-5)
+    assert right.peak_allowed == pytest.approx(times * 3e-5)
+    wider = expect(torch.ones(100), relative_l2_allowed=1.0, peak_allowed=2.0)
+    wider.allow_as(other)
+    assert (wider.relative_l2_allowed, wider.peak_allowed) == (1.0, 2.0)
+
+
 def compared(expected: Expected, got: torch.Tensor, cuts: list[int] | None = None) -> Difference:
     difference = Difference(expected)
     edges = sorted({0, got.numel(), *(cut for cut in cuts or [] if cut < got.numel())})

@@ -324,8 +324,7 @@ class StressMaker:
                 each.share = own / each.scale
             self.answers.measure_noise(case)
             for each, other in pairs:
-                each.relative_l2_allowed = max(each.relative_l2_allowed, other.relative_l2_allowed)
-                each.peak_allowed = max(each.peak_allowed, other.peak_allowed)
+                each.allow_as(other)
             if not case.moved:
                 self._borrow(case)
         except Exception as error:  # noqa: BLE001 - a reference may refuse what is beyond its task in any way
