@@ -98,6 +98,10 @@ def test_what_is_nothing_beside_another_answer_is_allowed_more_of_its_noise(own:
     right.allow_as(other)
     assert right.relative_l2_allowed == pytest.approx(times * 1e-5)
     assert right.peak_allowed == pytest.approx(times * 3e-5)
+    noise = expect(torch.ones(100), relative_l2_allowed=1.5, peak_allowed=2.0)  # CANCELS times its own, already
+    nothing = expect(torch.zeros(100), scale=1.0, share=0.0, relative_l2_allowed=1e-7, peak_allowed=2e-7)
+    nothing.allow_as(noise)
+    assert (nothing.relative_l2_allowed, nothing.peak_allowed) == (1.5, 2.0)
     wider = expect(torch.ones(100), relative_l2_allowed=1.0, peak_allowed=2.0)
     wider.allow_as(other)
     assert (wider.relative_l2_allowed, wider.peak_allowed) == (1.0, 2.0)

@@ -88,13 +88,13 @@ def log_softmax(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
 
 
 def log_total(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
-    """The logarithm of what softmax divides by: NaN for a row with an infinity, as `log_softmax` has it."""
+    """The logarithm of what softmax divides by: NaN where the largest is infinite, as `log_softmax` has it."""
     largest, _, sum_ = _shifted(value, dims, names)
     return combined(lambda m, s: m + s.log(), largest, sum_)
 
 
 def logsumexp(value: Lazy, dims: Sequence[int], names: Names) -> Lazy:
-    """The same, and infinite for a row with an infinity: what is taken out of the exponentials is finite."""
+    """The same, and infinite where the largest is: what is taken out of the exponentials is finite."""
     most = _LARGEST["float64" if value.dtype == "float64" else "float32"]
     largest, _, sum_ = _shifted(value, dims, names, most)
     return combined(lambda m, s: m + s.log(), largest, sum_)

@@ -85,7 +85,7 @@ class Expected:
         """At least what another answer is allowed in whose scale this one is; CANCELS times that where this one is
         nothing beside it. A reference may have exactly nothing there, with no noise, where the same in another order
         has what is left of large terms: ones less their mean are 0, numbers less theirs, summed, are not."""
-        times = CANCELS if self.share <= other.relative_l2_allowed else 1.0
+        times = CANCELS if self.share <= other.relative_l2_allowed < other.share else 1.0  # it may have had them itself
         self.relative_l2_allowed = max(self.relative_l2_allowed, times * other.relative_l2_allowed)
         self.peak_allowed = max(self.peak_allowed, times * other.peak_allowed)
 
