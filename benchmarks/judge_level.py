@@ -39,11 +39,13 @@ from crucible import hardware, store
 PER_BYTE = 3.1
 """Bytes that a judge holds of a GPU for each byte that forward makes. By 5 half of the GPUs' memory stayed free; by
 this one of 42 tasks ran out of it (4, beside three others; H100)."""
+PER_BYTE_OF_WEIGHTS = 11.0
+"""For each byte of weights: the oracle has them four times at once, half of these in float64, with their gradients."""
 OWN_GIB = 2.0
 """Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0
 """Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
-_NO_ROOM = ("out of memory", "are free for it", "No space left on device", "are free: set TMPDIR")
+_NO_ROOM = ("out of memory", "are free for it", "No space left on device", "set TMPDIR")
 """What a judge says that found no memory, an oracle that asked for more than there was, and either of a full disk."""
 
 
@@ -98,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     a first call; then alone what found no room."""
     deadline = time.monotonic() + args.seconds
     files = [file for file in task_files(args) if not is_judged(file, args)]
-    needs = {file: min(OWN_GIB + PER_BYTE * made_by(file) / 2**30, args.gib) for file in files}
+    needs = {file: min(OWN_GIB + held_by(file) / 2**30, args.gib) for file in files}
     gpus = [Gpu(name, args.gib, args.lanes) for name in args.gpus.split(",")]
     room = threading.Condition()
 
@@ -139,30 +141,32 @@ def is_judged(file: Path, args: argparse.Namespace) -> bool:
 
 
 class _Made(TorchDispatchMode):
-    """How many bytes operations make."""
+    """How many bytes operations make; a view of what there is makes none."""
 
     made = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
+        made = [] if func.is_view else result if isinstance(result, tuple | list) else [result]
+        for each in made:
             self.made += each.numel() * each.element_size() if isinstance(each, torch.Tensor) else 0
         return result
 
 
-def made_by(file: Path) -> int:
-    """Bytes of a task's inputs and of what its forward makes, by tensors without elements; as far as it gets: what
-    it raises is the judge's to say."""
+def held_by(file: Path) -> float:
+    """Bytes that a judge of a task holds of a GPU, by tensors without elements: of its weights, its inputs and what its
+    forward makes; as far as it gets: what it raises is the judge's to say."""
     spec = importlib.util.spec_from_file_location("task_without_elements", file)
     assert spec and spec.loader, file
     module = importlib.util.module_from_spec(spec)
-    mode = _Made()
+    mode, weights = _Made(), 0
     with contextlib.suppress(Exception), FakeTensorMode():
         spec.loader.exec_module(module)
         model = module.Model(*module.get_init_inputs())
+        weights = sum(each.nbytes for each in model.state_dict().values())
         with mode:
             model(*module.get_inputs())
-    return mode.made
+    return PER_BYTE * mode.made + PER_BYTE_OF_WEIGHTS * weights
 
 
 # one task

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from crucible.judge.boundary.bundles import (
     NotPlain,
+    link_bundle,
     numbers_to_tensors,
     put_together,
     raw_bytes,
@@ -207,3 +208,17 @@ def test_a_spread_part_is_at_even_distances_and_no_more_than_asked_for(count: in
 def test_every_element_may_be_in_a_spread_part() -> None:
     flat = torch.arange(100)
     assert set(torch.cat([spread_part(flat, 7, start / 50) for start in range(50)]).tolist()) == set(range(100))
+
+
+def test_a_bundle_that_is_another_takes_no_room_and_stays_when_that_is_replaced(tmp_path: Path) -> None:
+    first, second = tmp_path / "case0.state", tmp_path / "case1.state"
+    write_bundle(first, {"weight": torch.arange(5.0)})
+    for _ in range(2):  # the same again changes nothing
+        link_bundle(second, first)
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"case0.state.bin", "case0.state.json", "case1.state.bin", "case1.state.json"}
+    assert (tmp_path / "case0.state.bin").samefile(tmp_path / "case1.state.bin")
+    write_bundle(first, {"bias": torch.zeros(2)})
+    assert torch.equal(read_bundle(second)["weight"], torch.arange(5.0))
+    link_bundle(second, first)
+    assert torch.equal(read_bundle(second)["bias"], torch.zeros(2))

@@ -63,7 +63,7 @@ def test_a_level_is_written_judged_and_gone_on_with(
     write(
         folder / "judged/.3_Raises.told", json.dumps({"candidates": [{"evaluation": True}]})
     )  # of one that was killed
-    monkeypatch.setattr(judge_level, "made_by", lambda file: 0)  # which runs the task, and one raises
+    monkeypatch.setattr(judge_level, "held_by", lambda file: 0.0)  # which runs the task, and one raises
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     found = called(monkeypatch, tasks, folder)["tasks"]
@@ -98,6 +98,14 @@ def test_a_level_is_given_sizes_for_the_emulator(
     small = tmp_path / "small/level2/7_Sized.py"
     assert small.read_text().startswith(file.read_text())
     assert Task.load(small).small == sizes
+
+
+def test_what_a_judge_holds_is_known_of_weights_inputs_and_what_is_made(tmp_path: Path) -> None:
+    file = write(tmp_path / "1_Linear.py", TASK.format(made="torch.relu(self.linear(x)).view(-1)"))
+    made, weights = 4 * (4 * 8 + 2 * 4 * 8), 4 * (8 * 8 + 8)  # bytes; of the inputs, the product and the relu
+    assert judge_level.held_by(file) == judge_level.PER_BYTE * made + judge_level.PER_BYTE_OF_WEIGHTS * weights
+    raising = write(tmp_path / "2_Raises.py", TASK.format(made="self.missing(x)"))
+    assert judge_level.held_by(raising) == judge_level.PER_BYTE * 128 + judge_level.PER_BYTE_OF_WEIGHTS * weights
 
 
 def test_a_judge_that_failed_on_its_task_has_no_verdict(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crucible.judge.oracle import noise
 from crucible.judge.oracle.noise import RoundedOperands, cut_mantissa, perturbed, round_mantissa
 
 BITS = st.sampled_from([7, 10, 16, 22])
@@ -261,6 +262,15 @@ def test_perturbed_values_stay_within_reach(reach: float, seed: int) -> None:
     assert moved.dtype == value.dtype
     assert ((moved.double() - value.double()).abs() <= value.double().abs() * (reach + 2.0**-24)).all()
     assert (moved != value).float().mean() > 0.5
+
+
+def test_what_is_moved_in_parts_is_each_element_moved_by_a_number_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "_AT_ONCE", 64)
+    value = torch.ones(3, 50)
+    moved = perturbed(value, 2.0**-8, torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert (moved.shape, moved.dtype) == (value.shape, torch.float64)
+    assert moved.unique().numel() == 150
+    assert 2.0**-9 < float((moved - 1).abs().max()) <= 2.0**-8
 
 
 def test_integers_are_never_perturbed() -> None:

@@ -184,6 +184,14 @@ def test_expected_values_are_the_float64_references(tmp_path: Path, mode: str) -
     assert not oracle.cases[1].gradients
 
 
+def test_weights_that_cases_share_are_written_once(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION))
+    files = [tmp_path / f"inputs/case{i}.state.bin" for i in range(len(oracle.cases))]
+    seeded = [file.samefile(files[0]) for file in files]
+    assert seeded == [not case.new_weights for case in oracle.cases]
+    assert {True, False} <= set(seeded[1:])
+
+
 def test_the_description_holds_form_but_no_values(tmp_path: Path) -> None:
     found = prepared(tmp_path, source(CONVOLUTION)).description()
     assert found["cases"][0]["outputs"] == [{"name": "output", "dtype": "float32", "shape": [BATCH, 5, 4, 4]}]

@@ -134,6 +134,15 @@ def write_bundle(path: Path, value: Any) -> None:
     _in_place(temporary, _beside(path, ".json"))
 
 
+def link_bundle(path: Path, known: Path) -> None:
+    """Has `path` be what `write_bundle` wrote to `known`, without its bytes. Raises OSError."""
+    for ending in (".bin", ".json"):
+        temporary = _beside(path, ".tmp")
+        os.link(_beside(known, ending), temporary)
+        os.replace(temporary, _beside(path, ending))
+        temporary.unlink(missing_ok=True)  # where it was that file already, replacing it does nothing
+
+
 def _in_place(temporary: Path, file: Path) -> None:
     temporary.chmod(0o400)
     os.replace(temporary, file)

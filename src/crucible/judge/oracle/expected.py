@@ -428,7 +428,7 @@ class Answers:
 
     def _evaluate(self, case: Case, probe: Probe) -> Iterator[tuple[dict[str, int], Answer]]:
         """Answers for consecutive parts of the batch (one part for most tasks), with each output's offset."""
-        generator = torch.Generator().manual_seed(self.seed + 501 + probe.seed)
+        generator = torch.Generator(self.reference.device).manual_seed(self.seed + 501 + probe.seed)
         state = case.state
         reach = self.contract.unit_roundoff * probe.moved
         if reach:

@@ -199,30 +199,38 @@ class AsCudnn(RoundedOperands):
         return self._inside > 0 or name.startswith(_CUDNNS)
 
 
-def perturbed(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
-    """`value` (on the CPU) with each element moved by up to `reach`, relative.
+def perturbed(
+    value: torch.Tensor,
+    reach: float,
+    generator: torch.Generator,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`value` with each element moved by up to `reach`, relative, in `dtype` (None: its own) on the device that draws.
 
     That is what a backward-stable algorithm is allowed, and what makes elements near a kink (a clamp, a maximum)
-    show themselves. 16-bit values come back as float32, so that the move is not rounded away.
+    show themselves. 16-bit values come back as float32, so that the move is not rounded away. A GPU's generator where
+    the reference runs on one: of 2^30 weights two threads of a CPU take 19 s, as often as there are probes.
     """
     if not value.is_floating_point():
         return value
-    kept = value.dtype if value.dtype.itemsize >= 4 else torch.float32
+    kept = dtype or (value.dtype if value.dtype.itemsize >= 4 else torch.float32)
     if value.numel() <= _AT_ONCE:
         return _moved(value, reach, generator).to(kept)
-    moved = torch.empty(value.numel(), dtype=kept)  # in parts: five times its size would be needed for all at once
+    moved = torch.empty(value.numel(), dtype=kept, device=generator.device)
+    # In parts: five times its size in float64 would be needed for all at once.
     for target, part in zip(moved.split(_AT_ONCE), value.reshape(-1).split(_AT_ONCE), strict=True):
         target.copy_(_moved(part, reach, generator))
     return moved.view(value.shape)
 
 
+def _moved(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
+    shift = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=generator.device) * 2 - 1
+    return value.to(generator.device) * (1 + reach * shift)
+
+
 _AT_ONCE = 1 << 24
 """Elements."""
-
-
-def _moved(value: torch.Tensor, reach: float, generator: torch.Generator) -> torch.Tensor:
-    shift = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return value * (1 + reach * shift)
 
 
 @dataclass(frozen=True)

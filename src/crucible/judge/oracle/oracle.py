@@ -18,7 +18,7 @@ import torch
 
 from crucible.contract import CONTRACTS, Contract, Tolerance
 from crucible.errors import TaskError
-from crucible.judge.boundary.bundles import take_apart, write_bundle
+from crucible.judge.boundary.bundles import link_bundle, take_apart, write_bundle
 from crucible.judge.boundary.influence import can_be_moved, reached
 from crucible.judge.diagnosis.gradient_variants import look_up_gradients
 from crucible.judge.diagnosis.mapping import Mapper
@@ -96,6 +96,8 @@ class Oracle:
         """Whether the first case is all, which somebody has been judged by at other sizes."""
         self.answers.by_rule_alone = self.one_case
         self.cases: list[Case] = []
+        self._states: dict[int, dict[str, torch.Tensor]] = {}
+        """What is written of weights, by the number of a case."""
         self.further: list[list[Sizes]] = settings["further"]
         """Other shapes, each as what to try."""
         self.beyond: list[Sizes] = settings.get("beyond", [])
@@ -474,12 +476,22 @@ class Oracle:
             return
         case.written = True
         write_bundle(self.folder / f"case{index}.inputs", case.inputs)
-        write_bundle(self.folder / f"case{index}.state", case.state)
+        self._write_state(index, case.state)
         if case.backward:
             if not case.cotangents:
                 self.answers.keep_off_kinks(case, self._timed_inputs(list(planned)) if index == 0 and planned else ())
                 case.cotangents = self.answers.cotangents(case)
             write_bundle(self.folder / f"case{index}.cotangents", case.cotangents)
+
+    def _write_state(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        """Weights that most cases share are written once: of 2^30 of them that is 4 GiB a case."""
+        known = next((i for i, other in self._states.items() if i != index and _is_same(state, other)), None)
+        path = self.folder / f"case{index}.state"
+        if known is None:
+            write_bundle(path, state)
+        else:
+            link_bundle(path, self.folder / f"case{known}.state")
+        self._states[index] = state
 
     def _has_time(self, label: str) -> bool:
         """Whether one more case that is the judge's own wish ends within the limit; says so where it would not."""
@@ -526,6 +538,11 @@ class Oracle:
         constant = first.numel() and bool((first == first[0]).all())
         what = f"every element is {float(first[0]) + 0.0:g}" if constant else "it is the same"
         return [Finding("the task is vacuous: its output does not depend on its inputs", f"{what} {where}")]
+
+
+def _is_same(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether these are the same tensors: nobody writes to any."""
+    return state.keys() == other.keys() and all(value is other[name] for name, value in state.items())
 
 
 def _at_full_size(tried: list[Sizes]) -> list[Finding]:

@@ -87,12 +87,14 @@ class Reference:
             self.model: torch.nn.Module = construct(self._names["Model"], self.init_inputs).to(device)
         self.model.train(mode == "train")
         self._materialise()
+        self._state: dict[str, torch.Tensor] | None = None
         self._models: dict[torch.dtype | None, torch.nn.Module] = {}
         """Copies that are run; the module itself never is, since some keep tensors of their last call."""
 
     def cast(self, dtype: torch.dtype) -> None:
         """Makes `dtype` the module's own floating dtype."""
         self.model.to(dtype)
+        self._state = None
         self._models.clear()  # copies that ran before, to see whether it takes these sizes, have the old one
 
     def inputs(self, seed: int, sizes: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -114,8 +116,10 @@ class Reference:
         return False
 
     def state(self) -> dict[str, torch.Tensor]:
-        """A copy of parameters and buffers, on the CPU."""
-        return {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        """Parameters and buffers, on the CPU; the same tensors each time, which nobody may write to."""
+        if self._state is None:
+            self._state = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        return dict(self._state)
 
     def weights(self) -> list[list[Any]]:
         """Of each entry of the state: its name, whether it is a parameter, the first name of what it is tied to."""

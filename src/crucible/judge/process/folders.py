@@ -9,10 +9,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from crucible.errors import MisuseError
+from crucible.judge.process.namespaces import SHARED_MEMORY
+
 
 @contextlib.contextmanager
 def temporary(prefix: str) -> Iterator[Path]:
-    """A folder of its own."""
+    """A folder of its own, where TMPDIR says. Raises MisuseError for one that candidates would not find there."""
+    if Path(tempfile.gettempdir()).resolve().is_relative_to(SHARED_MEMORY):
+        raise MisuseError(
+            f"TMPDIR is {tempfile.gettempdir()}, and candidates see a {SHARED_MEMORY} of their own: set TMPDIR to "
+            "another folder (another tmpfs will do)"
+        )
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder
