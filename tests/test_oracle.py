@@ -311,6 +311,17 @@ def test_timed_cases_are_inputs_under_the_secrets_on_the_verified_weights(tmp_pa
             assert [n for n in answers_ if errors(compared(oracle, n, part, [answer]))[0].ok] == [number]
 
 
+@pytest.mark.parametrize(("below", "answered"), [(BATCH * 5 * 4 * 4 * 4 - 1, (2, 2)), (BATCH * 5 * 4 * 4 * 4, (3, 2))])
+def test_of_what_is_large_two_contents_are_answered_and_looked_at_for_kinks(
+    below: int, answered: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of the output alone, or with what has gradients."""
+    monkeypatch.setattr(timed_cases, "LARGE_BYTES", below)
+    oracle = prepared(tmp_path, source(CONVOLUTION), training=True)
+    assert tuple(map(len, oracle.description()["timed"])) == answered
+    assert len(oracle.timed.planned(True)) == answered[1]
+
+
 def test_no_two_contents_have_a_sum_an_end_or_a_value_in_common(tmp_path: Path) -> None:
     """What an answer could be kept by; the order of elements is the least of it."""
     oracle = prepared(tmp_path, source("    def forward(self, x):\n        return x * 2\n", "torch.randn(4, 8)"))

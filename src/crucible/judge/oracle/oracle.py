@@ -133,7 +133,7 @@ class Oracle:
         third = self.make.case("its own inputs, new weights", 2, weights=True, backward=first.backward)
         third.watched = self.answers.can_watch(third)
         self.timed.weights = [0] if self.contract.allclose else [0, 2]
-        self.timed.open(first.inputs)
+        self.timed.open(first.inputs, self._compared_bytes(first))
         if self.timed.recipe:
             self.timed.recipe.write(self.folder / "timed.json")
         for index, case in enumerate((first, second)):
@@ -453,6 +453,14 @@ class Oracle:
         except TaskError:
             return -1
         return len(self.cases) + len(self.timed.cases) + len(self.tried)
+
+    def _compared_bytes(self, case: Case) -> tuple[int, int]:
+        """Of a forward on a case, and of one with its backward, where all has a gradient that can have one."""
+        pairs = zip(self.answers.shapes, self.answers.dtypes, strict=True)
+        outputs = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in pairs)
+        inputs = [leaf.tensor for leaf in take_apart(case.inputs, "input")[1]]
+        learned = [case.state[name] for name in self.reference.parameter_names()]
+        return outputs, outputs + sum(t.nbytes for t in (*inputs, *learned) if t.is_floating_point())
 
     def _timed_inputs(self, cases: list[Case]) -> list[tuple[dict[str, torch.Tensor], Any]]:
         """Weights and inputs that the first case's cotangents are pulled back with too, while candidates are timed."""

@@ -37,6 +37,8 @@ class TimedCases:
         self._answers = answers
         self._secrets = secrets
         self._device = device
+        self._most = [0, 0]
+        """How many are answered beforehand, of forward and of forward+backward."""
         self.recipe: Recipe | None = None
         """Where there is one, no contents are drawn here for others."""
         self._answer_s = float("inf")
@@ -57,8 +59,12 @@ class TimedCases:
         """Whether contents chosen afterwards are worth an answer."""
         return bool(self.numbered) and self._answer_s <= LATE_S
 
-    def open(self, like: Any) -> None:
-        """Finds out whether the device can draw contents like these, and by a recipe."""
+    def open(self, like: Any, compared: Sequence[int]) -> None:
+        """Finds out whether the device can draw contents like these, and by a recipe, and how many are worth an answer
+        where so many bytes are compared of a forward, and of one with its backward."""
+        self._most = [
+            2 if size > LARGE_BYTES else len(seeds) for size, seeds in zip(compared, self._secrets, strict=False)
+        ]
         tensors = _tensors(like)
         if self._device.type != "cpu" and not self._device_draws(like):
             self._device = torch.device("cpu")
@@ -68,7 +74,7 @@ class TimedCases:
     def planned(self, backward: bool) -> list[tuple[int, int]]:
         """Seed and weights of each that is answered beforehand."""
         seeds = self._secrets[backward] if backward < len(self._secrets) else []
-        return [(seed, self.weights[i % len(self.weights)]) for i, seed in enumerate(seeds)]
+        return [(seed, self.weights[i % len(self.weights)]) for i, seed in enumerate(seeds[: self._most[backward]])]
 
     def inputs(self, seed: int) -> Any:
         """On the CPU, wherever they are drawn."""
@@ -92,8 +98,7 @@ class TimedCases:
     def add(self, cases: Sequence[Case]) -> None:
         """Answers what is planned, on the verified cases' weights. Raises TaskError where the reference has none."""
         for backward in (False, True):
-            planned = self.planned(backward)
-            for seed, weights in planned[: _affordable(cases[0], backward, len(planned))]:
+            for seed, weights in self.planned(backward):
                 case = self._case(cases, seed, weights, draws_of(seed), backward=backward)
                 self.numbered.append((seed, weights, case))
 
@@ -137,12 +142,6 @@ def unchanged(inputs: Any, names: list[str]) -> list[Expected]:
         for name in names
         for tensor in [tensors[int(name)]]
     ]
-
-
-def _affordable(first: Case, backward: bool, planned: int) -> int:
-    """How many to answer: two of what is large, since each costs the judge as much as a case."""
-    tensors = [*first.outputs, *(first.gradients.values() if backward else ())]
-    return 2 if sum(tensor.nbytes for tensor in tensors) > LARGE_BYTES else planned
 
 
 def _tensors(inputs: Any) -> list[torch.Tensor]:
