@@ -5,7 +5,8 @@ the benchmark's own sizes; one JSON file.
         [--contract tf32] [--scale full] [--gib 74]
 
 Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`. Several tasks are judged on a GPU at once, since
-their builds are most of the time; each waits until its tensors fit beside the others'. So runtimes are not taken from
+their builds are most of the time; each waits until its tensors fit beside the others', on the GPU and on the disk that
+TMPDIR is on. So runtimes are not taken from
 here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the judge said of each,
 FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when it is called again.
 Where the card, the machine or its disk had no room left a task is judged again, alone, at the end.
@@ -18,6 +19,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,9 @@ PER_BYTE = 3.1
 this one of 42 tasks ran out of it (4, beside three others; H100)."""
 PER_BYTE_OF_WEIGHTS = 11.0
 """For each byte of weights: the oracle has them four times at once, half of these in float64, with their gradients."""
+DISK_PER_BYTE, DISK_PER_BYTE_OF_WEIGHTS = 4.0, 12.0
+"""Of expected values, and of what candidates are given: 2.4 to 3.7 where weights are small (4, 17, 19, 26, 87; H200),
+and counted at an eighth of each side of 56's weights."""
 OWN_GIB = 2.0
 """Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0
@@ -86,6 +91,14 @@ def main() -> None:
 # a run
 
 
+@dataclass(frozen=True)
+class Need:
+    """Of a judge, in GiB."""
+
+    gpu: float
+    disk: float
+
+
 @dataclass
 class Gpu:
     """One that several judges share by what their tensors take."""
@@ -95,39 +108,55 @@ class Gpu:
     lanes: int
 
 
+@dataclass
+class Room:
+    """What all judges have, GPUs and one disk, in GiB."""
+
+    gpus: list[Gpu]
+    disk: float
+
+    def take(self, need: Need) -> Gpu | None:
+        """The GPU of most room, if that and the disk have enough."""
+        free = [gpu for gpu in self.gpus if gpu.lanes > 0 and gpu.left >= need.gpu]
+        if not free or self.disk < need.disk:
+            return None
+        gpu = max(free, key=lambda each: (each.left, each.lanes))
+        self.disk, gpu.left, gpu.lanes = self.disk - need.disk, gpu.left - need.gpu, gpu.lanes - 1
+        return gpu
+
+    def give_back(self, gpu: Gpu, need: Need) -> None:
+        self.disk, gpu.left, gpu.lanes = self.disk + need.disk, gpu.left + need.gpu, gpu.lanes + 1
+
+
 def run(args: argparse.Namespace) -> None:
     """All that is not judged yet, by whichever GPU has room: the smallest first, since the largest alone took most of
     a first call; then alone what found no room."""
     deadline = time.monotonic() + args.seconds
     files = [file for file in task_files(args) if not is_judged(file, args)]
-    needs = {file: min(OWN_GIB + held_by(file) / 2**30, args.gib) for file in files}
-    gpus = [Gpu(name, args.gib, args.lanes) for name in args.gpus.split(",")]
-    room = threading.Condition()
+    all_of_it = Need(args.gib, shutil.disk_usage(tempfile.gettempdir()).free / 2**30)
+    needs = {file: need_of(file, all_of_it) for file in files}
+    room = Room([Gpu(name, args.gib, args.lanes) for name in args.gpus.split(",")], all_of_it.disk)
+    changed = threading.Condition()
 
-    def one(file: Path, need: float) -> None:
-        with room:
-            room.wait_for(lambda: any(fits(gpu, need) for gpu in gpus))
-            gpu = max((each for each in gpus if fits(each, need)), key=lambda each: (each.left, each.lanes))
-            gpu.left, gpu.lanes = gpu.left - need, gpu.lanes - 1
+    def one(file: Path, need: Need) -> None:
+        with changed:
+            gpu = changed.wait_for(lambda: room.take(need))
         try:
             if time.monotonic() < deadline - LAST_S:
                 judged(file, gpu.name, args, deadline)
         finally:
-            with room:
-                gpu.left, gpu.lanes = gpu.left + need, gpu.lanes + 1
-                room.notify_all()
+            with changed:
+                room.give_back(gpu, need)
+                changed.notify_all()
 
-    with ThreadPoolExecutor(len(gpus) * args.lanes) as pool:
-        list(pool.map(one, *zip(*sorted(needs.items(), key=lambda pair: pair[1]), strict=True)) if needs else ())
+    with ThreadPoolExecutor(len(room.gpus) * args.lanes) as pool:
+        smallest_first = sorted(needs.items(), key=lambda pair: (pair[1].gpu, pair[1].disk))
+        list(pool.map(one, *zip(*smallest_first, strict=True)) if needs else ())
     again = [file for file in files if outcome(file, args).exists() and not is_judged(file, args)]
-    with ThreadPoolExecutor(len(gpus)) as pool:
-        list(pool.map(lambda file: one(file, args.gib), again))
+    for file in again:
+        one(file, all_of_it)
     left = [str(number(file)) for file in files if not is_judged(file, args)]
     print(f"left for the next call: {','.join(left) or 'none'}", flush=True)
-
-
-def fits(gpu: Gpu, need: float) -> bool:
-    return gpu.lanes > 0 and gpu.left >= need
 
 
 def outcome(file: Path, args: argparse.Namespace) -> Path:
@@ -153,9 +182,9 @@ class _Made(TorchDispatchMode):
         return result
 
 
-def held_by(file: Path) -> float:
-    """Bytes that a judge of a task holds of a GPU, by tensors without elements: of its weights, its inputs and what its
-    forward makes; as far as it gets: what it raises is the judge's to say."""
+def need_of(file: Path, most: Need) -> Need:
+    """What a judge of a task takes of a GPU and of the disk, at most all, by tensors without elements: of its weights,
+    its inputs and what its forward makes; as far as it gets: what it raises is the judge's to say."""
     spec = importlib.util.spec_from_file_location("task_without_elements", file)
     assert spec and spec.loader, file
     module = importlib.util.module_from_spec(spec)
@@ -166,7 +195,9 @@ def held_by(file: Path) -> float:
         weights = sum(each.nbytes for each in model.state_dict().values())
         with mode:
             model(*module.get_inputs())
-    return PER_BYTE * mode.made + PER_BYTE_OF_WEIGHTS * weights
+    gpu = OWN_GIB + (PER_BYTE * mode.made + PER_BYTE_OF_WEIGHTS * weights) / 2**30
+    disk = (DISK_PER_BYTE * mode.made + DISK_PER_BYTE_OF_WEIGHTS * weights) / 2**30
+    return Need(min(gpu, most.gpu), min(disk, most.disk))
 
 
 # one task

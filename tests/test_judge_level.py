@@ -63,7 +63,8 @@ def test_a_level_is_written_judged_and_gone_on_with(
     write(
         folder / "judged/.3_Raises.told", json.dumps({"candidates": [{"evaluation": True}]})
     )  # of one that was killed
-    monkeypatch.setattr(judge_level, "held_by", lambda file: 0.0)  # which runs the task, and one raises
+    nothing = judge_level.Need(0.0, 0.0)
+    monkeypatch.setattr(judge_level, "need_of", lambda *_: nothing)  # which runs the task, and one raises
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     found = called(monkeypatch, tasks, folder)["tasks"]
@@ -100,12 +101,33 @@ def test_a_level_is_given_sizes_for_the_emulator(
     assert Task.load(small).small == sizes
 
 
-def test_what_a_judge_holds_is_known_of_weights_inputs_and_what_is_made(tmp_path: Path) -> None:
+def test_what_a_judge_takes_is_known_of_weights_inputs_and_what_is_made(tmp_path: Path) -> None:
+    made = 4 * (4 * 8 + 2 * 4 * 8)  # bytes; of the inputs, the product and the relu: a view makes nothing
+    weights = 4 * (8 * 8 + 8)
     file = write(tmp_path / "1_Linear.py", TASK.format(made="torch.relu(self.linear(x)).view(-1)"))
-    made, weights = 4 * (4 * 8 + 2 * 4 * 8), 4 * (8 * 8 + 8)  # bytes; of the inputs, the product and the relu
-    assert judge_level.held_by(file) == judge_level.PER_BYTE * made + judge_level.PER_BYTE_OF_WEIGHTS * weights
+    need = judge_level.need_of(file, judge_level.Need(80.0, 64.0))
+    assert (need.gpu - judge_level.OWN_GIB) * 2**30 == pytest.approx(3.1 * made + 11 * weights, 1e-3)
+    assert need.disk * 2**30 == pytest.approx(4 * made + 12 * weights)
     raising = write(tmp_path / "2_Raises.py", TASK.format(made="self.missing(x)"))
-    assert judge_level.held_by(raising) == judge_level.PER_BYTE * 128 + judge_level.PER_BYTE_OF_WEIGHTS * weights
+    assert judge_level.need_of(raising, judge_level.Need(80.0, 64.0)).disk * 2**30 == pytest.approx(
+        4 * 128 + 12 * weights
+    )
+    assert judge_level.need_of(file, judge_level.Need(1.0, 1e-9)) == judge_level.Need(1.0, 1e-9)
+
+
+def test_judges_share_gpus_and_one_disk() -> None:
+    room = judge_level.Room([judge_level.Gpu("0", 80.0, 2), judge_level.Gpu("1", 100.0, 2)], 50.0)
+    need = judge_level.Need(60.0, 20.0)
+    first, second = room.take(need), room.take(need)
+    assert (first.name, second.name) == ("1", "0")
+    small = judge_level.Need(10.0, 20.0)
+    assert room.take(small) is None  # the disk is full
+    assert room.take(judge_level.Need(50.0, 1.0)) is None  # both GPUs are
+    third = room.take(judge_level.Need(10.0, 1.0))
+    assert third is first
+    assert room.take(judge_level.Need(30.0, 1.0)) is None  # one has no lane, the other no room
+    room.give_back(second, need)
+    assert room.take(small) is second
 
 
 def test_a_judge_that_failed_on_its_task_has_no_verdict(tmp_path: Path) -> None:
