@@ -5,11 +5,10 @@ the benchmark's own sizes; one JSON file.
         [--contract tf32] [--scale full] [--gib 74]
 
 Of level 0 CHECKOUT is itself a folder of tasks, `NUMBER_name.py`. Several tasks are judged on a GPU at once, since
-their builds are most of the time; each waits until its tensors fit beside the others', on the GPU and on the disk that
-TMPDIR is on. So runtimes are not taken from
-here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the judge said of each,
-FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when it is called again.
-Where the card, the machine or its disk had no room left a task is judged again, alone, at the end.
+their builds are most of the time; each waits until its tensors fit beside the others', on the GPU and on TMPDIR's disk.
+So runtimes are not taken from here: `kernelbench.py` measures. FOLDER/written has the texts, FOLDER/judged what the
+judge said of each, FOLDER/level.json all of it. What is judged is left as it is: a run that was cut short goes on when
+it is called again. Where the card, the machine or its disk had no room left a task is judged again, alone, at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ PER_BYTE = 3.1
 """Bytes that a judge holds of a GPU for each byte that forward makes. By 5 half of the GPUs' memory stayed free; by
 this one of 42 tasks ran out of it (4, beside three others; H100)."""
 PER_BYTE_OF_WEIGHTS = 11.0
-"""For each byte of weights: the oracle has them four times at once, half of these in float64, with their gradients."""
+"""For each byte of weights, which the oracle has four times at once, half of these in float64, with gradients: two
+judges of 4 GiB of them and a third took 85 GiB at most (H200)."""
 DISK_PER_BYTE, DISK_PER_BYTE_OF_WEIGHTS = 4.0, 12.0
 """Of expected values, and of what candidates are given: 2.4 to 3.7 where weights are small (4, 17, 19, 26, 87; H200),
 and counted at an eighth of each side of 56's weights."""

@@ -200,11 +200,7 @@ class AsCudnn(RoundedOperands):
 
 
 def perturbed(
-    value: torch.Tensor,
-    reach: float,
-    generator: torch.Generator,
-    *,
-    dtype: torch.dtype | None = None,
+    value: torch.Tensor, reach: float, generator: torch.Generator, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """`value` with each element moved by up to `reach`, relative, in `dtype` (None: its own) on the device that draws.
 
