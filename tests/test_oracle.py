@@ -322,6 +322,11 @@ def test_of_what_is_large_two_contents_are_answered_and_looked_at_for_kinks(
     assert len(oracle.timed.planned(True)) == answered[1]
 
 
+def test_without_secrets_of_backward_none_is_timed(tmp_path: Path) -> None:
+    oracle = prepared(tmp_path, source(CONVOLUTION), secrets=[[7, 8]])
+    assert [len(numbered) for numbered in oracle.description()["timed"]] == [2, 0]
+
+
 def test_no_two_contents_have_a_sum_an_end_or_a_value_in_common(tmp_path: Path) -> None:
     """What an answer could be kept by; the order of elements is the least of it."""
     oracle = prepared(tmp_path, source("    def forward(self, x):\n        return x * 2\n", "torch.randn(4, 8)"))

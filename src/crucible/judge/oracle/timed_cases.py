@@ -37,8 +37,8 @@ class TimedCases:
         self._answers = answers
         self._secrets = secrets
         self._device = device
-        self._most = [0, 0]
-        """How many are answered beforehand, of forward and of forward+backward."""
+        self._compared: Sequence[int] = (0, 0)
+        """Bytes, of forward and of forward+backward."""
         self.recipe: Recipe | None = None
         """Where there is one, no contents are drawn here for others."""
         self._answer_s = float("inf")
@@ -60,11 +60,9 @@ class TimedCases:
         return bool(self.numbered) and self._answer_s <= LATE_S
 
     def open(self, like: Any, compared: Sequence[int]) -> None:
-        """Finds out whether the device can draw contents like these, and by a recipe, and how many are worth an answer
-        where so many bytes are compared of a forward, and of one with its backward."""
-        self._most = [
-            2 if size > LARGE_BYTES else len(seeds) for size, seeds in zip(compared, self._secrets, strict=False)
-        ]
+        """Finds out whether the device can draw contents like these, and by a recipe. `compared`: bytes of a forward,
+        and of one with its backward."""
+        self._compared = compared
         tensors = _tensors(like)
         if self._device.type != "cpu" and not self._device_draws(like):
             self._device = torch.device("cpu")
@@ -72,9 +70,11 @@ class TimedCases:
         self.recipe = self._recipe() if large else None
 
     def planned(self, backward: bool) -> list[tuple[int, int]]:
-        """Seed and weights of each that is answered beforehand."""
+        """Seed and weights of each that is answered beforehand: two of what is large, since each costs the judge as
+        much as a case."""
         seeds = self._secrets[backward] if backward < len(self._secrets) else []
-        return [(seed, self.weights[i % len(self.weights)]) for i, seed in enumerate(seeds[: self._most[backward]])]
+        seeds = seeds[:2] if self._compared[backward] > LARGE_BYTES else seeds
+        return [(seed, self.weights[i % len(self.weights)]) for i, seed in enumerate(seeds)]
 
     def inputs(self, seed: int) -> Any:
         """On the CPU, wherever they are drawn."""
