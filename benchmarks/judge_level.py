@@ -40,12 +40,12 @@ from crucible import hardware, store
 PER_BYTE = 3.1
 """Bytes that a judge holds of a GPU for each byte that forward makes. By 5 half of the GPUs' memory stayed free; by
 this one of 42 tasks ran out of it (4, beside three others; H100)."""
-PER_BYTE_OF_WEIGHTS = 11.0
-"""For each byte of weights, which the oracle has four times at once, half of these in float64, with gradients: two
-judges of 4 GiB of them and a third took 85 GiB at most (H200)."""
-DISK_PER_BYTE, DISK_PER_BYTE_OF_WEIGHTS = 4.0, 12.0
-"""Of expected values, and of what candidates are given: 2.4 to 3.7 where weights are small (4, 17, 19, 26, 87; H200),
-and counted at an eighth of each side of 56's weights."""
+PER_BYTE_OF_WEIGHTS = 15.0
+"""For each byte of weights, which the oracle has four times at once, half of these in float64, with gradients, and the
+candidate beside it: a judge of 4 GiB of them took 62 GiB at most, two at once 103 (59; 55 and 56; H200)."""
+DISK_PER_BYTE, DISK_PER_BYTE_OF_WEIGHTS = 4.0, 8.0
+"""Of expected values, and of what candidates are given: 2.4 to 3.7 where weights are small (4, 17, 19, 26, 87), 7.3 and
+7.6 of weights (59; 55 and 56; H200)."""
 OWN_GIB = 2.0
 """Contexts of the processes of one judge. Not measured."""
 LAST_S = 45.0

@@ -369,10 +369,10 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "judged_level2_h200": (
         "KernelBench level 2, judged on H200s",
-        "The same on H200s, by newer judges of 2026-11-28 and -29, 93 of the 100 tasks: all are True. 98 had been "
-        "convicted at first by a mistake of the judge's: TF32 moves one or two of its 1,024 maxima to another element, "
-        "which the noise did not have. 2, 5, 16, 55, 56, 59 and 100, the largest, were not reached: they found the "
-        "disk or the GPU's memory full of their neighbours' tensors, or were not over when the time was.",
+        "The same on H200s, by newer judges of 2026-11-28 and -29: all 100 are True, of 80 and 83 with the word that "
+        "the task is vacuous. 98 had been convicted at first by a mistake of the judge's: TF32 moves one or two of its "
+        "1,024 maxima to another element, which the noise did not have. 2, 5, 16, 55, 56, 59 and 100, the largest, "
+        "were judged last, in 169 to 431 s each, two to five of them at once.",
         _judged,
     ),
     "judged_level2_small_cpu": (
