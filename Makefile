@@ -35,7 +35,7 @@ fuzz: $(VENV)/ready  ## for nights: hours of mutated tasks, candidates, options 
 	$(BIN)/python tests/fuzz.py --count 10000 --judged 100 --answered 1000
 
 gpu-test:  ## on a machine with a GPU, with that machine's own torch
-	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider tests/gpu
+	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider $(ARGS) tests/gpu
 
 # torch goes first and exactly: this version's Linux wheels include a CPU build, where a looser requirement may
 # bring gigabytes of CUDA libraries along.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from crucible import hardware
 
 HERE = Path(__file__).parent
+TIMED = {"test_clock_on_gpu", "test_sandbox_on_gpu"}
+"""Whose outcome is a comparison of runtimes: beside three other files on one GPU two of 285 tests failed."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,3 +21,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if hardware.find_device().kind != "cuda":
         for item in (item for item in items if item.path.parent == HERE):
             item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files that time what they run have the GPU alone, where several processes run tests on it; others share it, and
+    none begins while one waits for it."""
+    alone = request.module.__name__.rpartition(".")[2] in TIMED
+    door, turn = (Path(tempfile.gettempdir(), f"crucible-gpu-tests.{name}") for name in ("door", "turn"))
+    with turn.open("w") as held:
+        with door.open("w") as waiting:
+            fcntl.flock(waiting, fcntl.LOCK_EX)
+            fcntl.flock(held, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
