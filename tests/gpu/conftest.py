@@ -23,6 +23,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU"))
 
 
+class _AtOnce:
+    """Tells of a failure when it happens: machines with a GPU are lent by the minute, and who is cut short gets to no
+    summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid}, {report.when}:\n{report.longreprtext[-4000:]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_AtOnce(config))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def gpu(request: pytest.FixtureRequest) -> Iterator[None]:
     """Files that time what they run have the GPU alone, where several processes run tests on it; others share it, and
