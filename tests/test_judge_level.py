@@ -105,14 +105,18 @@ def test_what_a_judge_takes_is_known_of_weights_inputs_and_what_is_made(tmp_path
     made = 4 * (4 * 8 + 2 * 4 * 8)  # bytes; of the inputs, the product and the relu: a view makes nothing
     weights = 4 * (8 * 8 + 8)
     file = write(tmp_path / "1_Linear.py", TASK.format(made="torch.relu(self.linear(x)).view(-1)"))
-    need = judge_level.need_of(file, judge_level.Need(80.0, 64.0))
-    assert (need.gpu - judge_level.OWN_GIB) * 2**30 == pytest.approx(3.1 * made + 15 * weights, 1e-3)
-    assert need.disk * 2**30 == pytest.approx(4 * made + 8 * weights)
+    most = judge_level.Need(80.0, 64.0)
+    need = judge_level.need_of(file, most)
+    held = judge_level.PER_BYTE * made + judge_level.PER_BYTE_OF_WEIGHTS * weights
+    assert (need.gpu - judge_level.OWN_GIB) * 2**30 == pytest.approx(held, 1e-3)
+    assert need.disk * 2**30 == pytest.approx(on_disk(made, weights))
     raising = write(tmp_path / "2_Raises.py", TASK.format(made="self.missing(x)"))
-    assert judge_level.need_of(raising, judge_level.Need(80.0, 64.0)).disk * 2**30 == pytest.approx(
-        4 * 128 + 8 * weights
-    )
+    assert judge_level.need_of(raising, most).disk * 2**30 == pytest.approx(on_disk(128, weights))
     assert judge_level.need_of(file, judge_level.Need(1.0, 1e-9)) == judge_level.Need(1.0, 1e-9)
+
+
+def on_disk(made: int, weights: int) -> float:
+    return judge_level.DISK_PER_BYTE * made + judge_level.DISK_PER_BYTE_OF_WEIGHTS * weights
 
 
 def test_judges_share_gpus_and_one_disk() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import pytest
 from crucible import hardware
 
 HERE = Path(__file__).parent
-TIMED = {"test_clock_on_gpu", "test_sandbox_on_gpu"}
-"""Whose outcome is a comparison of runtimes: beside three other files on one GPU two of 285 tests failed."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,13 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Files that time what they run have the GPU alone, where several processes run tests on it; others share it, and
-    none begins while one waits for it."""
-    alone = request.module.__name__.rpartition(".")[2] in TIMED
-    door, turn = (Path(tempfile.gettempdir(), f"crucible-gpu-tests.{name}") for name in ("door", "turn"))
-    with turn.open("w") as held:
-        with door.open("w") as waiting:
-            fcntl.flock(waiting, fcntl.LOCK_EX)
+def turn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Files marked `alone` have the GPU for themselves where several workers of pytest-xdist run tests on it; others
+    share it, and none begins while one waits for it."""
+    alone = request.node.get_closest_marker("alone") is not None
+    folder = tmp_path_factory.getbasetemp().parent  # all workers'
+    with (folder / "gpu.turn").open("w") as held:
+        with (folder / "gpu.door").open("w") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
             fcntl.flock(held, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield

@@ -20,6 +20,8 @@ from crucible.judge.verdict.evidence import Measured
 from crucible.judge.worker import clock
 from support import claims, write
 
+pytestmark = pytest.mark.alone
+
 TASK = """
 import torch
 import torch.nn as nn

@@ -16,6 +16,7 @@ from crucible.doctor import examined
 from crucible.judge.process import sandbox
 from crucible.judge.process.probe import probe
 
+pytestmark = pytest.mark.alone
 needs_both = pytest.mark.skipif(bool(sandbox.layers().missing), reason=sandbox.layers().missing)
 
 
