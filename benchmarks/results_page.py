@@ -377,7 +377,7 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "The same on H200s, by newer judges of 2026-11-28 and -29: all 100 are True, of 80 and 83 with the word that "
         "the task is vacuous. 98 had been convicted at first by a mistake of the judge's: TF32 moves one or two of its "
         "1,024 maxima to another element, which the noise did not have. 2, 5, 16, 55, 56, 59 and 100, the largest, "
-        "were judged last, in 169 to 431 s each, two to five of them at once.",
+        "were judged last, in 169 to 431 s each, up to five of them at once.",
         _judged,
     ),
     "judged_level2_small_cpu": (
