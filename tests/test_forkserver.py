@@ -140,8 +140,26 @@ def test_a_server_ends_with_all_that_it_forked_when_the_judge_hangs_up(server: L
     assert alive(supervisor)
     server.close()
     assert gone(supervisor) and gone(pid_of(server))
-    assert os.read(status, 100) in (b"", b'{"end": "orphaned"}\n')
+    assert os.read(status, 100) == b""
     os.close(status)
+
+
+def test_told_to_end_on_its_way_out_a_supervisor_just_ends(server: Launcher, tmp_path: Path) -> None:
+    """It raised wherever it was, at last in the fork server's code, and that was taken for the process's last words."""
+    settings = {"argv": ["true"], "folder": str(tmp_path), "environment": {}, "memory_bytes": 1 << 30, "processes": 9}
+    for _ in range(10):
+        status, theirs = os.pipe()
+        printed, output = os.pipe()
+        supervisor = server.start(settings, (theirs, output))
+        os.close(theirs)
+        os.close(output)
+        assert os.read(status, 100) == b'{"end": "exit", "code": 0}\n'
+        with contextlib.suppress(ProcessLookupError):
+            while alive(supervisor):
+                os.kill(supervisor, signal.SIGTERM)
+        assert os.read(printed, 10_000) == b""
+        os.close(status)
+        os.close(printed)
 
 
 def test_an_exception_in_a_fork_is_its_end_and_is_told(tmp_path: Path) -> None:

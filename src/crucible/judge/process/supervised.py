@@ -98,8 +98,7 @@ class SupervisedProcess:
                 break
             text += data
         self.kill()
-        end = dict(json.loads(text)) if text.endswith(b"\n") else {}
-        return {"end": "lost"} if end.get("end") == "orphaned" else end
+        return dict(json.loads(text)) if text.endswith(b"\n") else {}
 
     @property
     def is_over(self) -> bool:
