@@ -111,6 +111,15 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(("dilation", "is_moved"), [(1, {False}), (2, {True, False})])
+def test_nothing_is_moved_to_taps_that_are_not_equally_spaced(dilation: int, is_moved: set[bool]) -> None:
+    """At stride 4 those of -1, 0 and 1 would be 0, 1 and 3, those of -1, 1 and 3 only 1 and 3. It raised (KernelBench
+    level 1 task 81)."""
+    layer = transposed("apart", (2, 16, 9, 16), 8, (3, 3), stride=4, padding=1, dilation=dilation)
+    ways = best_weight_walks(HeldCase(layer).correlation, 4, 10**6, TWO)
+    assert {each.moves is not None for each in ways} == is_moved
+
+
 TRIED = some(CASES, 6, lambda case: case.name == "walked_weight")
 
 

@@ -101,17 +101,18 @@ def _of(case: Grouped) -> tuple[Correlation, Spread | None]:
 
 
 def _shape(draw: random.Random, name: str, *, is_of_windows: bool) -> Grouped:
-    rank, stride = draw.choice((1, 2, 2, 3)), draw.choice((1, 1, 2, 2, 3))
+    rank, stride, dilation = draw.choice((1, 2, 2, 3)), draw.choice((1, 1, 2, 2, 3, 5)), draw.choice((1, 1, 2))
     dtype = draw.choice(("float32", "float32", "float16", "bfloat16"))
     if is_of_windows:
-        rank, stride = draw.choice((2, 3)), draw.choice((2, 2, 3))
+        rank, stride, dilation = draw.choice((2, 3)), draw.choice((2, 2, 3)), 1
     space = [draw.randint(3, 7 if rank == 3 else 12) for _ in range(rank - 1)] + [draw.randint(2, 12) * 2]
     shape = draw.randint(1, 3), draw.choice((16, 32) if is_of_windows else (1, 8, 13, 16, 70)), *space
     kernel = tuple(draw.randint(stride if is_of_windows else 1, stride + 2) for _ in range(rank))
     padding = draw.randint(0, min(kernel) - 1)
     is_turned = is_of_windows or (stride > 1 and draw.random() < 0.5)
     make: Callable[..., Case] = transposed if is_turned else forward
-    case = make(name, shape, draw.choice((3, 8, 20)), kernel, stride=stride, padding=padding, dtype=dtype)
+    given = {"stride": stride, "padding": padding, "dilation": dilation, "dtype": dtype}
+    case = make(name, shape, draw.choice((3, 8, 20)), kernel, **given)
     return windows(case) if is_of_windows else HeldCase(case)
 
 

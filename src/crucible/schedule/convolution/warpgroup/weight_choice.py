@@ -31,14 +31,13 @@ RAW = 3
 
 
 def serves(of: Correlation, gpu: Gpu) -> bool:
-    """Whether a GPU has the instructions, and the correlation one phase of equally spaced taps."""
+    """Whether a GPU has the instructions, and the correlation one phase."""
     axes = of.axes
     return (
         gpu.compute_capability == (9, 0)
         and of.is_dense
         and math.prod(of.phases) == 1
         and not of.folds
-        and all(taps_of(axis) for axis in axes)
         and (len(axes) < 3 or len(axes[0].shifts) >= axes[0].in_stride)
     )
 
@@ -88,6 +87,10 @@ def _walks(of: Correlation, item: int, gpu: Gpu, spread: Spread | None = None) -
 def _walks_of(
     of: Correlation, moves: Moves | None, windows: Windowed | None, item: int, gpu: Gpu
 ) -> Iterator[WeightWalks]:
+    """None where taps are not equally spaced, as a weight's own or as moves make them: at stride 5 those of -1, 1 and
+    3 are 1, 3 and 4."""
+    if not all(taps_of(axis) for axis in of.axes):
+        return
     last = of.axes[-1]
     vectors = [n for n in (4, 2, 1) if last.outputs * item % (4 * n) == 0][:2]
     if windows:  # with pieces of 16 words nvcc 13.0 spilled
