@@ -22,6 +22,7 @@ from crucible.hardware import Device
 from crucible.judge import examine
 from crucible.judge.attempts import answers
 from crucible.judge.process.limits import Limits
+from crucible.plan import planner
 from crucible.request import Request, request_from_json
 from support import PLAIN, SMALL_TASK, wait_until_gone, write
 
@@ -172,6 +173,22 @@ def test_json_is_written_when_the_judge_fails(
     data = json.loads(file.read_text())
     assert data["cut_short"] == "failed" and "out of memory" in data["trouble"] and data["candidates"] == []
     assert "the judge failed" in capsys.readouterr().err
+
+
+def test_a_mistake_of_any_command_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planted(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a fault that was planted")
+
+    monkeypatch.setattr(planner, "fold", planted)
+    monkeypatch.setattr(sys, "argv", ["crucible", "fuse", str(SMALL_TASK), "-o", str(tmp_path / "fused.py")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 3
+    words = capsys.readouterr().err
+    assert words.startswith("crucible: a mistake in Crucible: ZeroDivisionError: a fault that was planted (")
+    assert words.endswith("CRUCIBLE_TRACEBACK=1 shows all of it\n") and words.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def run(app: Callable[[], None]) -> None:
     except OSError as error:
         _fail(JudgeError(f"the system refuses: {error}"), 3)
     except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code and a line
-        _fail(own_error(error), 3)
+        _fail(_mistake(error), 3)
 
 
 def sleep(seconds: float) -> None:
@@ -85,6 +85,13 @@ def _ending_in_order() -> Iterator[None]:
 
 def _code_of_signal() -> int:
     return 128 + (_TOLD_TO_END[0] if _TOLD_TO_END else signal.SIGINT)
+
+
+def _mistake(error: Exception) -> CrucibleError:
+    """Of whichever command it is: a judge's own are told where it judges."""
+    failure = CrucibleError(f"a mistake in Crucible: {own_error(error)}; CRUCIBLE_TRACEBACK=1 shows all of it")
+    failure.__cause__ = error
+    return failure
 
 
 def _fail(error: CrucibleError, code: int) -> None:
