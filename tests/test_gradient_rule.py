@@ -30,6 +30,20 @@ class Scaled(torch.autograd.Function):
 class ModelNew("""
 RETURNS = "return F.leaky_relu(self.linear(x), self.negative_slope) * self.scale + self.bias"
 SCALED = "return Scaled.apply(F.leaky_relu(self.linear(x), self.negative_slope), self.scale) + self.bias"
+WHOLE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.argmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(8, 16)]
+
+def get_init_inputs():
+    return []
+"""
 NO_BACKWARD = """
 import torch
 import torch.nn as nn
@@ -111,3 +125,12 @@ def test_a_reference_without_a_backward_is_judged_by_its_forward(
     assert "NotImplementedError" in finding.evidence
     with pytest.raises(TaskError, match="training is asked for, and the reference has no backward"):
         judge_batch(task, files, training=True)
+
+
+def test_training_of_whole_numbers_is_refused(judge_batch: Callable[..., crucible.Run], tmp_path: Path) -> None:
+    """KernelBench level 1 task 51: an honest candidate "raises in timing", for want of what would be pulled back."""
+    task = write(tmp_path / "largest.py", WHOLE)
+    candidate = write(tmp_path / "c/same.py", WHOLE.partition("def get_inputs")[0].replace("Model(", "ModelNew("))
+    assert judge_batch(task, [candidate]).verdict("same").evaluation
+    with pytest.raises(TaskError, match=r"the reference has no backward \(its outputs are whole numbers\)"):
+        judge_batch(task, [candidate], training=True)

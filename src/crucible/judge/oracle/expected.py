@@ -188,9 +188,11 @@ class Answers:
     def answer_first(self, case: Case, *, training: bool) -> None:
         """As `answer`; where the reference has no backward and nobody asked for one, its forward alone. Raises
         TaskError."""
+        is_whole = not any(dtype.is_floating_point for dtype in self.dtypes)
         try:
             self.answer(case)
             why = "" if case.gradients or not case.backward else "no gradient reaches its inputs or parameters"
+            why = "its outputs are whole numbers" if is_whole and training else why
         except TaskError as error:
             if not case.backward:
                 raise
