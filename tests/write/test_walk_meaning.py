@@ -13,7 +13,7 @@ import pytest
 import test_warpgroups
 import test_warpgroups_exact
 import torch
-from conv_harness import TWO, Case, crossed, row_sums
+from conv_harness import TWO, Case, crossed, forward, row_sums
 from kernel_mutants import changed
 from test_packing_meaning import packing
 
@@ -110,6 +110,15 @@ def test_kernels_mean_convolutions(name: str) -> None:
     kernel = walking(EVERY[name])
     assert verify(kernel) == ()
     assert error(EVERY[name], kernel) < NEAR
+
+
+def test_positions_past_a_planes_last_are_not_staged() -> None:
+    """Ten for each thread that stages, of which eight are on their way at once: the last six of sixteen are none."""
+    divided = test_warpgroups.walks(box=(4, 32), stagers=1, slots=2)
+    case = forward("ten", (1, 16, 33, 41), 16, (8, 3), dilation=4, dtype="bfloat16", tiling=divided)
+    kernel = walking(case)
+    assert verify(kernel) == ()
+    assert error(case, kernel) < NEAR
 
 
 @pytest.mark.parametrize("name", ["two_dims", "narrow", "bulk", "exact: rows", "summed_in_rows"])

@@ -95,7 +95,7 @@ class Producing:
                 self._store(ir.Element(words, (round_, u)), u, p)
 
     def _is_there(self, p: Index) -> Condition:
-        return self.frame.below(p, self.staged, self.lanes)
+        return self.frame.below(p, self.staged, self.lanes * self.together)
 
     def _load(
         self, item: Item, t: Index, origin: ir.Pointer, p: Index, words: ir.Fragment, round_: Index
