@@ -80,25 +80,23 @@ def test_a_level_is_written_judged_and_gone_on_with(
     assert capsys.readouterr().out.count(" s: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("layer", "sizes"),
-    [
-        ("Conv2d", {"batch_size": 4, "in_channels": 3, "out_channels": 16, "depth": 5, "height": 12, "width": 12}),
-        ("Conv3d", {"batch_size": 2, "in_channels": 3, "out_channels": 16, "depth": 5, "height": 8, "width": 8}),
-    ],
-)
+@pytest.mark.parametrize(("layer", "batch", "wide"), [("Conv2d", 4, 12), ("Conv3d", 2, 8)])
 def test_a_level_is_given_sizes_for_the_emulator(
-    layer: str, sizes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layer: str, batch: int, wide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what a level names as sizes, however it is assigned, and of nothing else."""
+    """Of what a level names as sizes, however it is assigned, and of nothing else; what is less stays."""
     assigned = "batch_size = 128\nin_channels, out_channels = 3, 64\ndepth = 5\nheight = width = 256\n"
-    others = f"shape = (out_channels, 1, 1)\nstride, scale = 2, 0.5\nof = torch.nn.{layer}\n"
+    assigned += (
+        "N = 2048 * 2\ninput_shape = (32768,)\nlayer_sizes = [1024] + [16384, 8]\nhidden_layer_sizes = [99, 8]\n"
+    )
+    others = f"shape = (out_channels, 1, 1)\nstride, scale = 2, 0.5\ndim = 1\nof = torch.nn.{layer}\n"
     file = write(tmp_path / "checkout/level2/7_Sized.py", TASK.format(made="self.linear(x)") + assigned + others)
     monkeypatch.setattr(sys, "argv", ["small_level.py", str(tmp_path / "checkout"), "2", str(tmp_path / "small")])
     small_level.main()
     small = tmp_path / "small/level2/7_Sized.py"
     assert small.read_text().startswith(file.read_text())
-    assert Task.load(small).small == sizes
+    sizes = {"batch_size": batch, "out_channels": 16, "height": wide, "width": wide, "N": 56}
+    assert Task.load(small).small == {**sizes, "input_shape": (300,), "hidden_layer_sizes": [72, 8]}
 
 
 def test_what_a_judge_takes_is_known_of_weights_inputs_and_what_is_made(tmp_path: Path) -> None:
