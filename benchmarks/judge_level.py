@@ -1,5 +1,5 @@
 """Writes every task of a KernelBench checkout as `crucible fuse` does and has `crucible judge --training` judge it, at
-the benchmark's own sizes; one JSON file.
+the benchmark's own sizes, its forward alone where it has no backward; one JSON file.
 
     python benchmarks/judge_level.py CHECKOUT LEVEL FOLDER [--gpus 0,1] [--lanes 5] [--seconds 570] [--only 5,36]
         [--contract tf32] [--scale full] [--gib 74]
@@ -52,6 +52,9 @@ LAST_S = 45.0
 """Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
 _NO_ROOM = ("out of memory", "are free for it", "No space left on device", "set TMPDIR")
 """What a judge says that found no memory, an oracle that asked for more than there was, and either of a full disk."""
+
+_NO_BACKWARD = "the reference has no backward"
+"""Of a task that only a forward can be judged of."""
 
 
 def main() -> None:
@@ -222,7 +225,8 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
     wanted = ["--contract", args.contract, "--scale", args.scale]
     told.unlink(missing_ok=True)  # of a judge that was killed
     fused = ["fuse", str(file), "-o", str(written), *wanted]
-    judge = ["judge", str(file), str(written), *wanted, "--training", "--baselines", "none", "--json", str(told)]
+    judge = ["judge", str(file), str(written), *wanted, "--baselines", "none", "--json", str(told)]
+    trained = [*judge, "--training"]
     # Who is killed at the end of a call leaves expected tensors behind: after 24 of them 15 tasks of the next found a
     # full disk of 128 GiB, which is supposed to be theirs.
     with tempfile.TemporaryDirectory(prefix="level", ignore_cleanup_errors=True) as scratch:
@@ -233,7 +237,9 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
             "TMPDIR": scratch,
         }
         environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-        for command in (judge,) if written.exists() else (fused, judge):
+        commands = [judge, trained] if written.exists() else [judge, trained, fused]
+        while commands:
+            command = commands.pop()
             done = subprocess.run(
                 [sys.executable, "-m", "crucible", *command],
                 capture_output=True,
@@ -242,7 +248,7 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
                 timeout=max(deadline - time.monotonic(), 1.0),
                 check=False,
             )
-            if command is fused and done.returncode:
+            if (command is fused and done.returncode) or (command is trained and _NO_BACKWARD not in done.stderr):
                 break
     return verdict_of(told, (done.stdout + done.stderr).strip()[-1500:])
 

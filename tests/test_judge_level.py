@@ -50,12 +50,14 @@ def called(monkeypatch: pytest.MonkeyPatch, tasks: Path, folder: Path, *more: st
 def test_a_level_is_written_judged_and_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is right, what raises, and at night what draws random numbers; then only what found no room is judged."""
+    """What is right, what raises, what has no backward, and at night what draws random numbers; then only what found no
+    room is judged."""
     tasks, folder = tmp_path / "tasks", tmp_path / "run"
     write(tasks / "1_Right.py", TASK.format(made="torch.relu(self.linear(x))"))
     if NIGHTLY:
         write(tasks / "2_Draws.py", TASK.format(made="nn.functional.dropout(self.linear(x), 0.5, self.training)"))
     write(tasks / "3_Raises.py", TASK.format(made="self.missing(x)"))
+    write(tasks / "4_Largest.py", TASK.format(made="torch.argmax(self.linear(x), 1)"))
     held = {"device": "other", "tasks": {}}
     write(tmp_path / "other/level.json", json.dumps(held))
     with pytest.raises(SystemExit, match="name another file"):
@@ -69,7 +71,8 @@ def test_a_level_is_written_judged_and_gone_on_with(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     found = called(monkeypatch, tasks, folder)["tasks"]
     draws = {"2_Draws": True} if NIGHTLY else {}
-    assert {name: each["evaluation"] for name, each in found.items()} == {"1_Right": True, **draws, "3_Raises": False}
+    others = {**draws, "3_Raises": False, "4_Largest": True}
+    assert {name: each["evaluation"] for name, each in found.items()} == {"1_Right": True, **others}
     assert "gradient of linear.weight" in found["1_Right"]["backward"]["tensors"]
     assert "missing" in found["3_Raises"]["words"] and not (folder / "written/3_Raises.py").exists()
     assert not list((tmp_path / "scratch").iterdir())
