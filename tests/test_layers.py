@@ -14,7 +14,20 @@ import crucible
 
 PACKAGE = Path(crucible.__file__).parent
 LAYERS = [
-    {"errors", "legible", "hardware", "contract", "gpus", "occupancy", "spread", "seeds", "syntax", "underway", "tf32"},
+    {
+        "errors",
+        "legible",
+        "hardware",
+        "contract",
+        "gpus",
+        "occupancy",
+        "spread",
+        "seeds",
+        "syntax",
+        "underway",
+        "tf32",
+        "copies",
+    },
     {"shapes", "answer"},
     {"task", "candidate", "store", "roofline", "graph"},
     {"rates", "products", "tracing"},
@@ -59,7 +72,7 @@ WITH_TORCH = {
         "libdevice",
         "device",
     ),
-    "tf32",
+    *("tf32", "copies"),
     *(
         "rates",
         "work",
@@ -87,6 +100,7 @@ MIXED = (
     "judge",
     "rates",
     "tf32",
+    "copies",
     "work",
     "products",
     "tracing",

@@ -22,6 +22,7 @@ from torch import nn
 from crucible import store, tf32
 from crucible.capture import trace
 from crucible.capture.autocast import around, autocast
+from crucible.copies import duplicate
 from crucible.emission.file import emit
 from crucible.emission.handing import Beside
 from crucible.errors import CaptureError, DeviceError
@@ -118,7 +119,7 @@ def _tuned(planned: Plan, say: Callable[[str], None]) -> Plan:
 
 def _is_same_in_other_mode(module: nn.Module, inputs: Sequence[Any], graph: Graph) -> bool:
     """Whether train() and eval() make no difference: no batch norm, no dropout."""
-    other = copy.deepcopy(module).train(not graph.training)
+    other = duplicate(module).train(not graph.training)
     try:
         found = trace(other, inputs, drops=True)
     except CaptureError:

@@ -12,7 +12,6 @@ autograd asks for the device and ends the process.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import traceback
@@ -29,6 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from crucible.capture.autocast import RECURRENT
+from crucible.copies import duplicate
 from crucible.errors import KernelError
 
 _NUMBERS = count()
@@ -130,7 +130,7 @@ def _without_elements(module: nn.Module, device: str) -> nn.Module:
     for buffer in module.buffers():
         memo[id(buffer)] = _given(buffer, device).requires_grad_(False)
     with unset_fake_temporarily():  # a tensor that is neither parameter nor buffer is copied as it is
-        return copy.deepcopy(module, memo)
+        return duplicate(module, memo)
 
 
 def _given(tensor: torch.Tensor, device: str) -> torch.Tensor:

@@ -7,7 +7,7 @@
 - Averages commute with affine maps of one value a window: with numbers, terms and factors of channels, and with what a
   norm does once its statistics are known (`fold_norms.py`).
 - What is one number for all finite inputs is that number (`fold_constants.py`).
-- Cross entropy of many classes is its formula, element by element (`fold_loss.py`).
+- Cross entropy of many classes, and losses of pairs of large tensors, are their formulas (`fold_loss.py`).
 - Attention that is written out is PyTorch's, whose kernels write no scores (`fold_attention.py`).
 - Recurrent cells are their formulas (`fold_cells.py`).
 - A chain behind `cat` is taken of each of its parts (`fold_cat.py`).
@@ -27,7 +27,7 @@ from crucible.plan.fold_attention import attention, laid
 from crucible.plan.fold_cat import flattened, over_parts
 from crucible.plan.fold_cells import cell
 from crucible.plan.fold_constants import constant
-from crucible.plan.fold_loss import cross_entropy
+from crucible.plan.fold_loss import cross_entropy, of_pairs
 from crucible.plan.fold_norms import behind_norm, centred
 from crucible.plan.fold_pools import into_kernel
 from crucible.plan.fold_space import into_input
@@ -68,7 +68,9 @@ def _rewritten_once_over(work: Rewriting) -> bool:
 
 def _rewritten(work: Rewriting, operation: Operation) -> bool:
     """Whether a rewrite of this operation was made."""
-    for rewrite in (attention, cross_entropy, constant, _behind, centred, flattened, over_parts):
+    if _broadcasts_nothing(work, operation):
+        return True
+    for rewrite in (attention, cross_entropy, of_pairs, constant, _behind, centred, flattened, over_parts):
         work.begin(operation)
         found = rewrite(work, operation)
         if found is not None:
@@ -76,6 +78,21 @@ def _rewritten(work: Rewriting, operation: Operation) -> bool:
             return True
         work.abandon()
     return False
+
+
+def _broadcasts_nothing(work: Rewriting, operation: Operation) -> bool:
+    """Whether tensors are of one shape, and so themselves, which losses ask for of theirs: who reads them reads these
+    now."""
+    if operation.kind != "broadcast_tensors" or any(work.is_kept(output.name) for output in operation.outputs):
+        return False
+    tensors = operation.args["tensors"]
+    assert isinstance(tensors, tuple)
+    given = [each.name for each in tensors if isinstance(each, Ref)]
+    if len({work.shape(name) for name in given}) > 1:
+        return False
+    names = {output.name: name for output, name in zip(operation.outputs, given, strict=True)}
+    work.exchange({operation.name: ()}, "", names)
+    return True
 
 
 def _behind(work: Rewriting, operation: Operation) -> tuple[str, str] | None:

@@ -260,6 +260,10 @@ class Maker:
     def unary(self, kind: str, a: str) -> str:
         return self._put(kind, f"{kind}.default", {"self": Ref(a)}, self.shape(a))
 
+    def bounded(self, kind: str, a: str, bound: float) -> str:
+        """No less than a number, its `min`, or no more, its `max`."""
+        return self._put(f"clamp_{kind}", f"clamp_{kind}.default", {"self": Ref(a), kind: bound}, self.shape(a))
+
     def mean(self, a: str, dims: Sequence[int]) -> str:
         """Over dims, which stay as dims of one element."""
         return self._reduced("mean", "mean.dim", a, dims)
@@ -391,9 +395,16 @@ class Maker:
         args: dict[str, Argument] = {"self": Ref(a), "dim": (len(self.shape(a)) - 1,), "keepdim": False, "dtype": None}
         return self._put("sum", "sum.dim_IntList", args, self.shape(a)[:-1])
 
-    def whole(self, a: str) -> str:
-        """The sum of all elements, of no dims."""
-        return self._put("sum", "sum.default", {"self": Ref(a), "dtype": None}, ())
+    def rows_norm(self, a: str) -> str:
+        """The Euclidean norm over the last dim, which is gone."""
+        args: dict[str, Argument] = {"self": Ref(a), "ord": 2, "dim": (len(self.shape(a)) - 1,), "keepdim": False}
+        return self._put(
+            "linalg_vector_norm", "linalg_vector_norm.default", {**args, "dtype": None}, self.shape(a)[:-1]
+        )
+
+    def whole(self, a: str, kind: str = "sum") -> str:
+        """The sum of all elements, or the mean, of no dims."""
+        return self._put(kind, f"{kind}.default", {"self": Ref(a), "dtype": None}, ())
 
     def cast(self, a: str) -> str:
         """In the dtype that is computed in."""

@@ -6,7 +6,6 @@ torch.compile's max-autotune was the fastest at a scan's gradients, and 5.7 time
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import nn
 
 from crucible import tf32
 from crucible.capture.autocast import around, autocast
+from crucible.copies import duplicate
 from crucible.products import tensors_in
 
 TIMES = 4.5
@@ -40,7 +40,7 @@ class Contestant:
     @classmethod
     def eager(cls, module: nn.Module, inputs: Sequence[Any]) -> Contestant:
         """A copy of a module as it is."""
-        return cls.of(copied := copy.deepcopy(module), lambda: copied(*inputs), inputs)
+        return cls.of(copied := duplicate(module), lambda: copied(*inputs), inputs)
 
     @classmethod
     def of(cls, module: nn.Module, call: Callable[[], Any], inputs: Sequence[Any]) -> Contestant:
@@ -91,7 +91,7 @@ class Yardstick:
             return self._exact(torch.float32, module, inputs)
 
     def _exact(self, dtype: torch.dtype, module: nn.Module, inputs: Sequence[Any]) -> tuple[_Tensors, ...]:
-        exact, given = copy.deepcopy(module).to(dtype), [_to(dtype, each) for each in inputs]
+        exact, given = duplicate(module).to(dtype), [_to(dtype, each) for each in inputs]
         return self._results(Contestant.of(exact, lambda: exact(*given), given))
 
     def errors(self, contestant: Contestant) -> Errors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from crucible.copies import duplicate
 from crucible.emission.handing import MAX_AUTOTUNE, Beside, called
 from crucible.errors import DeviceError, MisuseError
 from crucible.products import tensors_in
@@ -60,9 +60,9 @@ def beside_compile(
     compile, and seconds. What is not timed is called within `untimed`: others may work with the GPU then. Raises
     whatever the module, torch.compile or a call raises.
     """
-    own = copy.deepcopy(module)
+    own = duplicate(module)
     contestants = {WRITTEN: Contestant.of(own, lambda: written(own, *inputs), inputs)}
-    contestants |= {mode: _compiled(copy.deepcopy(module), inputs, compile) for mode, compile in rivals.items()}
+    contestants |= {mode: _compiled(duplicate(module), inputs, compile) for mode, compile in rivals.items()}
     on_gpu = torch.cuda.is_available()
     with torch.random.fork_rng([torch.cuda.current_device()] if on_gpu else []):
         with untimed():

@@ -6,7 +6,6 @@ known by then.
 
 from __future__ import annotations
 
-import copy
 import os
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crucible import hardware
+from crucible.copies import duplicate
 from crucible.judge.boundary.bundles import numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import call, gradients_of
 from crucible.judge.oracle.batches import batch, batch_size
@@ -55,7 +55,7 @@ def footprint(reference: Reference, inputs: Any, dtype: torch.dtype | None, *, b
     cannot be traced."""
     structure, leaves = take_apart(inputs, "input")
     try:
-        model = copy.deepcopy(reference.model).to("meta")
+        model = duplicate(reference.model).to("meta")
         model = model if dtype is None else model.to(dtype)
         tensors = [_on_meta(leaf.tensor, dtype) for leaf in leaves]
         wanted: dict[str, torch.Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -6,7 +6,6 @@ Only the oracle imports this; a candidate's process never holds the reference.
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from crucible import tf32
+from crucible.copies import duplicate
 from crucible.errors import CrucibleError, TaskError
 from crucible.judge.boundary.bundles import Leaf, NotPlain, numbers_to_tensors, put_together, take_apart
 from crucible.judge.boundary.modules import (
@@ -253,7 +253,7 @@ class Reference:
         """The outputs' shapes for these inputs, worked out without computing; None where PyTorch cannot."""
         structure, leaves = take_apart(inputs, "input")
         try:
-            model = copy.deepcopy(self.model).to("meta")
+            model = duplicate(self.model).to("meta")
             with torch.no_grad():
                 out = call(model, put_together(structure, [leaf.tensor.to("meta") for leaf in leaves]))
             return [tuple(leaf.tensor.shape) for leaf in take_apart(numbers_to_tensors(out), "output")[1]]
@@ -267,7 +267,7 @@ class Reference:
         """
         from crucible.work import count  # brings Triton (0.1 s), and candidates' processes read this file too
 
-        model = copy.deepcopy(self.model).to("meta")
+        model = duplicate(self.model).to("meta")
         structure, leaves = take_apart(inputs, "input")
         meta = torch.device("meta")
         tensors = [_leaf(leaf.tensor, meta, None, grad=backward) for leaf in leaves]
@@ -336,7 +336,7 @@ class Reference:
 
     def _model(self, dtype: torch.dtype | None) -> torch.nn.Module:
         if dtype not in self._models:
-            own = copy.deepcopy(self.model)
+            own = duplicate(self.model)
             self._models[dtype] = own if dtype is None else own.to(dtype)
         return self._models[dtype]
 

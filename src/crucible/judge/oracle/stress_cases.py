@@ -7,7 +7,6 @@ where the answer is NaN or infinite. All are small, whatever the task's own size
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from crucible.copies import duplicate
 from crucible.judge.boundary.bundles import put_together, take_apart
 from crucible.judge.boundary.layouts import (
     CONTIGUOUS,
@@ -234,7 +234,7 @@ class StressMaker:
         integers = [i for i, t in enumerate(tensors) if t.dtype in (torch.int32, torch.int64) and t.numel()]
         if not integers:
             return {}
-        model = copy.deepcopy(self.make.reference.model).cpu()
+        model = duplicate(self.make.reference.model).cpu()
         sizes = {s for t in [*self.first.state.values(), *tensors] for s in t.shape}
         structure, _ = take_apart(base.inputs, "input")
 
