@@ -395,6 +395,24 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "it belongs to, since there are zeros among the weights.",
         _judged,
     ),
+    "judged_level1_small_cpu": (
+        "KernelBench level 1, judged without a GPU",
+        "All 100, single operations, at the sizes that `benchmarks/small_level.py` gives; two have no backward, since "
+        "their outputs are whole numbers (51, 52). In a first run 81 could not be written, and the judge, which did "
+        "not refuse training for those two, convicted them. Infinities and NaN of one group of channels reach others "
+        "where kernels of ours take several groups at once, with zeros between them (72, 75, 82 to 86); a product of "
+        "large values (90, PyTorch's own `cumprod`) leaves float32's range.",
+        _judged,
+    ),
+    "judged_level3_small_cpu": (
+        "KernelBench level 3, judged without a GPU",
+        "38 of 50, networks and their parts, likewise; the others are made for images of 224 and of no smaller size. "
+        "33 cannot be written: it writes to a tensor that is no buffer. 16, DenseNet201, is said to be made for one "
+        "size, since 224 is a number of its channels too, and at another size, whose last batch norms are over 16 "
+        "numbers, one of its gradients is off by twice what is allowed; under another seed it is True. In a first run "
+        "44 was convicted, and so was an honest copy of it: the judge copied a module without what its lambdas hold.",
+        _judged,
+    ),
     "judged_random_small_cpu": (
         "Random modules of its grammar, judged without a GPU",
         "All 200 that `benchmarks/random_tasks.py --scale small --seed 20261129` draws. Six (7, 41, 107, 131, 152, "
