@@ -98,15 +98,16 @@ def test_a_copys_functions_have_its_weights(kept: Kept) -> None:
 
 
 def test_what_is_not_the_modules_is_the_same_for_both() -> None:
-    table, calls = torch.randn(3), list[int]()
+    """A tensor and a list; and a name may be without a value yet."""
+    table, calls = torch.randn(3), list[torch.Size]()
 
     def kept(parts: nn.ModuleDict) -> Any:
         def found(x: torch.Tensor) -> torch.Tensor:
-            calls.append(len(missing) if len(calls) > 9 else 0)
-            return parts["layer"](x) + table  # type: ignore[no-any-return]
+            calls.append(x.shape)
+            return parts["layer"](x) + (table if len(calls) < 9 else later)  # type: ignore[no-any-return]
 
         if calls:
-            missing = "never"
+            later = table
         return found
 
     first, x = Keeping(kept), torch.randn(2, 3)
@@ -114,6 +115,7 @@ def test_what_is_not_the_modules_is_the_same_for_both() -> None:
     found = copied(x)
     table += 1
     torch.testing.assert_close(copied(x), found + 1)
+    assert len(calls) == 2
     assert copied.kept.__name__ == "found" and copied.kept is not first.kept
 
 

@@ -82,11 +82,15 @@ def _fill(function: types.FunctionType, made: types.FunctionType, memo: dict[int
 
 
 def _copied(held: Any, memo: dict[int, Any]) -> Any:
-    """The copy of what was copied with the module, also in a container; all else is the same for both."""
+    """The copy of what was copied with the module, and a container anew that has some of it; all else is the same for
+    both."""
     if id(held) in memo:
         return memo[id(held)]
-    if type(held) in (list, tuple, set, frozenset):
-        return type(held)(_copied(each, memo) for each in held)
-    if type(held) is dict:
-        return {name: _copied(each, memo) for name, each in held.items()}
-    return held
+    if type(held) not in (dict, list, tuple, set, frozenset):
+        return held
+    items = list(held.values() if isinstance(held, dict) else held)
+    copied = [_copied(each, memo) for each in items]
+    if all(one is other for one, other in zip(items, copied, strict=True)):
+        return held
+    memo[id(held)] = type(held)(zip(held, copied, strict=True) if isinstance(held, dict) else copied)
+    return memo[id(held)]
