@@ -52,7 +52,6 @@ LAST_S = 45.0
 """Of the time that is given, which no task begins in: the quickest of level 2 took 56 s beside others."""
 _NO_ROOM = ("out of memory", "are free for it", "No space left on device", "set TMPDIR")
 """What a judge says that found no memory, an oracle that asked for more than there was, and either of a full disk."""
-
 _NO_BACKWARD = "the reference has no backward"
 """Of a task that only a forward can be judged of."""
 
@@ -237,7 +236,7 @@ def told_of(file: Path, gpu: str, args: argparse.Namespace, deadline: float) -> 
             "TMPDIR": scratch,
         }
         environment |= {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-        commands = [judge, trained] if written.exists() else [judge, trained, fused]
+        commands = [judge, trained, *([] if written.exists() else [fused])]  # the last one first
         while commands:
             command = commands.pop()
             done = subprocess.run(

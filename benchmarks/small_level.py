@@ -97,11 +97,10 @@ def main() -> None:
 def sizes(text: str, name: str = "") -> dict[str, Any]:
     """The new values of a task's module-level sizes, however they are assigned (`height = width = 128`, `N = 2048 * 2`,
     `shape = (32768,)`)."""
-    most = MOST_OF_VOLUMES if "3d" in text else MOST
-    own = (sizes for beginning, sizes in OTHERWISE.items() if name.startswith(beginning))
-    most = {**most, **next(own, {})}
-    found = {name: (value, _at_most(value, most[name])) for name, value in _assigned(text) if name in most}
-    return {name: small for name, (value, small) in found.items() if small != value}
+    own = next((each for beginning, each in OTHERWISE.items() if name.startswith(beginning)), {})
+    most = {**(MOST_OF_VOLUMES if "3d" in text else MOST), **own}
+    found = {size: (value, _at_most(value, most[size])) for size, value in _assigned(text) if size in most}
+    return {size: small for size, (value, small) in found.items() if small != value}
 
 
 def _assigned(text: str) -> Iterator[tuple[str, Any]]:
