@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import hashlib
 import importlib.util
 import json
@@ -52,6 +51,7 @@ from torch import nn
 
 from crucible import fusing, hardware, store, tf32
 from crucible.capture import trace
+from crucible.copies import duplicate
 from crucible.emission.file import emit
 from crucible.emission.handing import Beside
 from crucible.errors import MisuseError
@@ -377,7 +377,7 @@ def build(file: Path, args: argparse.Namespace) -> None:
             with gpu_turns.beside_others():
                 module, given = reference.model.to("cuda"), [_cast(each, column.dtype, "cuda") for each in inputs]
                 for name in filter(COMPILED.__contains__, args.baselines.split(",")):
-                    warm(Subject(compiled(name, copy.deepcopy(module)), column.baselines, given, {}))
+                    warm(Subject(compiled(name, duplicate(module)), column.baselines, given, {}))
     mark(path).parent.mkdir(parents=True, exist_ok=True)
     mark(path).write_text("")
 
@@ -388,7 +388,7 @@ def hand_over(file: Path, path: Path, args: argparse.Namespace) -> Path:
     task, reference, inputs = loaded(file, args)
     with tf32.allowed(*column.baselines):
         given = [_cast(each, column.dtype, "cuda") for each in inputs]
-        module = copy.deepcopy(reference.model).to("cuda")
+        module = duplicate(reference.model).to("cuda")
         rivals = rivals_of("max-autotune" if "max-autotune" in args.baselines.split(",") else "compile")
         forward, took = imported(path).ModelNew.forward, list[Mapping[str, float]]()
 
@@ -528,7 +528,7 @@ class Truth:
         device = next((each.device.type for each in own.inputs if isinstance(each, torch.Tensor)), "cpu")
         given = [_cast(each, dtype, device) for each in own.inputs]
         buffers = {name: _cast(each, dtype, device) for name, each in own.buffers.items()}
-        return Subject(copy.deepcopy(own.module).to(dtype), (False, False), given, buffers, taken=self.drawn)
+        return Subject(duplicate(own.module).to(dtype), (False, False), given, buffers, taken=self.drawn)
 
     def errors(self, everyone: dict[str, Subject]) -> dict[str, Any]:
         """Relative L2 errors of outputs and gradients, and whether the written module's are small enough."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import json
 import math
 import multiprocessing
@@ -31,6 +30,7 @@ import torch
 from resuming import held
 
 from crucible import fusing, hardware, tf32
+from crucible.copies import duplicate
 from crucible.errors import MisuseError
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.reference import Reference
@@ -145,7 +145,7 @@ class Subject:
 
     def to(self, dtype: torch.dtype) -> Subject:
         """All that is floating in another type."""
-        return Subject(copy.deepcopy(self.module).to(dtype), [_as(each, dtype) for each in self.inputs])
+        return Subject(duplicate(self.module).to(dtype), [_as(each, dtype) for each in self.inputs])
 
 
 def loaded(file: Path, setting: Setting) -> Subject:
@@ -197,7 +197,7 @@ def one(file: Path, setting: Setting) -> dict[str, Any]:
 
 def work(subject: Subject) -> dict[str, int]:
     """Bytes that forward, and forward+backward, must move at least."""
-    meta = Subject(copy.deepcopy(subject.module).to("meta"), [_to_meta(each) for each in subject.inputs])
+    meta = Subject(duplicate(subject.module).to("meta"), [_to_meta(each) for each in subject.inputs])
     sources = [*(t for t in meta.inputs if isinstance(t, torch.Tensor)), *meta.module.parameters()]
     done = count(lambda: leaves(meta.module(*meta.inputs)), sources)
     return {each.covers: each.bytes_moved for each in done}
