@@ -7,6 +7,8 @@ TASK ?= tasks/conv3d_leakyrelu_sum_clamp_gelu
 unexport PYTHONDONTWRITEBYTECODE MAKEFLAGS
 
 .PHONY: judge test nightly quick lint prepared fuzz gpu-test clean
+WORKERS ?= 4
+ON_GPU := -m pytest -p no:cacheprovider
 ALL := -m pytest -n auto --ignore=tests/gpu --durations=30 --durations-min=5
 
 judge: $(VENV)/ready  ## the main job: judge a task's candidates
@@ -34,8 +36,10 @@ prepared: $(VENV)/ready  ## what the emulator compiles against, once a checkout;
 fuzz: $(VENV)/ready  ## for nights: hours of mutated tasks, candidates, options and records, by a seed that it prints
 	$(BIN)/python tests/fuzz.py --count 10000 --judged 100 --answered 1000
 
-gpu-test:  ## on a machine with a GPU, with that machine's own torch
-	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider $(ARGS) tests/gpu
+gpu-test: export PYTHONPATH = src
+gpu-test:  ## on a machine with a GPU, with that machine's own torch: side by side, then by itself what compares runtimes
+	$(PYTHON) $(ON_GPU) -m "not alone" -n $(WORKERS) --dist loadgroup $(ARGS) tests/gpu; shared=$$?; \
+	$(PYTHON) $(ON_GPU) -m alone $(ARGS) tests/gpu && exit $$shared
 
 # torch goes first and exactly: this version's Linux wheels include a CPU build, where a looser requirement may
 # bring gigabytes of CUDA libraries along.

@@ -11,6 +11,7 @@ a CPU the wall clock's. Exit code 1 where a kernel is slower inside by more than
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -27,7 +28,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 sys.path.insert(0, str(SOURCE))
 
 from crucible import hardware  # noqa: E402
-from crucible.judge.process import namespaces, reach, sandbox  # noqa: E402
+from crucible.judge.process import launcher, namespaces, reach, sandbox  # noqa: E402
 from crucible.spread import interval  # noqa: E402
 
 LOSS = 0.01
@@ -46,14 +47,16 @@ class Process:
 
     def __post_init__(self) -> None:
         command = [sys.executable, __file__, "--serve", self.side, "--folder", self.folder, "--device", self.device]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        packages = os.pathsep.join(launcher.package_folders())  # what else PYTHONPATH names is out of reach inside
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": packages}
         self.pipe = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=self.folder
         )
 
     def ask(self, work: str) -> Any:
         assert self.pipe.stdin is not None and self.pipe.stdout is not None
-        print(work, file=self.pipe.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # then it has no answer either
+            print(work, file=self.pipe.stdin, flush=True)
         line = self.pipe.stdout.readline()
         if not line:
             raise SystemExit(f"the process {self.side} the sandbox ended with {self.pipe.wait()} at {work!r}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,16 +33,3 @@ class _AtOnce:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_AtOnce(config))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def turn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Files marked `alone` have the GPU for themselves where several workers of pytest-xdist run tests on it; others
-    share it, and none begins while one waits for it."""
-    alone = request.node.get_closest_marker("alone") is not None
-    folder = tmp_path_factory.getbasetemp().parent  # all workers'
-    with (folder / "gpu.turn").open("w") as held:
-        with (folder / "gpu.door").open("w") as door:
-            fcntl.flock(door, fcntl.LOCK_EX)
-            fcntl.flock(held, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
