@@ -38,7 +38,7 @@ fuzz: $(VENV)/ready  ## for nights: hours of mutated tasks, candidates, options 
 
 gpu-test: export PYTHONPATH = src
 gpu-test:  ## on a machine with a GPU, with that machine's own torch: side by side, then by itself what compares runtimes
-	$(PYTHON) $(ON_GPU) -m "not alone" -n $(WORKERS) --dist loadgroup $(ARGS) tests/gpu; shared=$$?; \
+	$(PYTHON) $(ON_GPU) -m "not alone" -n $(WORKERS) $(ARGS) tests/gpu; shared=$$?; \
 	$(PYTHON) $(ON_GPU) -m alone $(ARGS) tests/gpu && exit $$shared
 
 # torch goes first and exactly: this version's Linux wheels include a CPU build, where a looser requirement may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,17 @@ class _AtOnce:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_AtOnce(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """A file's tests go to one worker, since they share what is built; those of tasks share nothing, and take minutes
+    each. (`--dist loadgroup` does not see its marks under pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return nodeid if file.endswith("test_tasks_on_gpu.py") else file
+
+    return ByFile(config, log)

@@ -8,8 +8,6 @@ import pytest
 
 import crucible
 
-pytestmark = pytest.mark.xdist_group("faults")  # one worker: its tests share what is judged
-
 TASK = """
 import torch
 from torch import nn

@@ -11,10 +11,7 @@ from crucible.judge.verdict.evidence import Finding
 from crucible.judge.verdict.sanitizer_reports import Sanitized
 from support import write
 
-pytestmark = [
-    pytest.mark.skipif(not hardware.compute_sanitizer(), reason="there is no compute-sanitizer here"),
-    pytest.mark.xdist_group("sanitizer"),  # one worker: its tests share what is judged
-]
+pytestmark = pytest.mark.skipif(not hardware.compute_sanitizer(), reason="there is no compute-sanitizer here")
 TASK = """
 import torch
 from torch import nn

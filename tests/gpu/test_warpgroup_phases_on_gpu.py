@@ -17,8 +17,6 @@ from building import BUILDS, HOPPER, load
 from conv_harness import ALONE, SUMS, Built, Case, build, is_right, sums_are_right
 from test_warpgroup_phases import CASES, ROWS
 
-pytestmark = pytest.mark.xdist_group("warpgroup_phases")  # one worker: its tests share what is built
-
 
 @pytest.fixture(scope="module")
 def built() -> tuple[Built, reducing_harness.Built]:

@@ -23,8 +23,6 @@ from test_warpgroup_weight_windows import CASES as WINDOWS
 from test_warpgroup_weights import CASES as WEIGHTS
 from test_warpgroups import CASES as WALKS
 
-pytestmark = pytest.mark.xdist_group("warpgroups")  # one worker: its tests share what is built
-
 CASES = [*WALKS, *SCATTERS, *STREAMED, *WEIGHTS, *drawn(40)]
 WITH_RESULTS = [case for case in CASES if not (isinstance(case, Case) and case.chain in ALONE)]
 WITH_SUMS = [case for case in CASES if isinstance(case, Case) and case.chain in SUMS]
