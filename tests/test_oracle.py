@@ -848,6 +848,12 @@ def test_the_oracle_serves_until_the_judge_hangs_up(tmp_path: Path) -> None:
         (returning("x, set()"), {}, "task", "output[1] is a set"),
         (returning("x"), {"vault": "/proc/nowhere"}, "judge", "the oracle failed"),
         (returning("x + torch.empty(10**15)[:6]"), {}, "judge", "the oracle ran out of memory"),
+        (
+            source("    def forward(self, x):\n        raise RuntimeError('CUDA error: out of memory')\n"),
+            {},
+            "judge",
+            "the oracle ran out of memory: CUDA error: out of memory",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_an_error_reply(

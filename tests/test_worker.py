@@ -77,6 +77,13 @@ def candidate(*forward: str, before: str = "", arguments: str = "x") -> str:
     return f"{before}{HEAD}    def forward(self, {arguments}):\n{lines}\n"
 
 
+LACKS_MEMORY = {
+    "allocate memory",
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",
+    "STATUS_ALLOC_FAILED",
+    "no room",
+}
 PLAIN = candidate("return nn.functional.linear(x, self.weight, self.bias)")
 
 
@@ -447,6 +454,11 @@ def test_what_cannot_be_constructed_is_reported(worker: Started, source: str, wo
         ("return x @ x @ self.bias", "RuntimeError", "size mismatch"),
         ("import sys; sys.exit(0)", "SystemExit", "SystemExit: 0"),
         ("return torch.empty(10**15)", "RuntimeError", "allocate memory"),
+        ("raise RuntimeError('CUDA error: out of memory')", "RuntimeError", "CUDA error: out of memory"),
+        ("raise RuntimeError('Triton Error [CUDA]: out of memory')", "RuntimeError", "[CUDA]: out of memory"),
+        ("raise RuntimeError('cuDNN error: CUDNN_STATUS_ALLOC_FAILED')", "RuntimeError", "STATUS_ALLOC_FAILED"),
+        ("raise torch.OutOfMemoryError('no room')", "OutOfMemoryError", "no room"),
+        ("raise RuntimeError('out of resource: shared memory')", "RuntimeError", "out of resource"),
         ("return self.forward(x)", "RecursionError", "recursion"),
         ("raise ValueError('x' * 50_000 + 'the end')", "ValueError", "the end"),
     ],
@@ -460,7 +472,7 @@ def test_what_forward_raises_is_reported_and_the_process_lives_on(
     assert words in reply["message"]
     assert len(reply["message"]) < 21_000
     assert reply["line"] in (9, 10)
-    assert reply["out_of_memory"] is ("allocate memory" in words)
+    assert reply["out_of_memory"] is (words in LACKS_MEMORY)
     worker.built(PLAIN)
     assert "raised" not in worker.run()
 

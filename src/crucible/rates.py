@@ -16,6 +16,7 @@ import torch
 
 from crucible import tf32
 from crucible.hardware import find_device
+from crucible.memory_errors import is_out_of_memory
 from crucible.roofline import Rates
 
 _COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
@@ -135,14 +136,9 @@ def _fitting(size: int, rate: Callable[[int], float]) -> float:
         try:
             return rate(size)
         except (RuntimeError, MemoryError) as error:
-            if size // 2 < _SMALLEST or not _is_memory_error(error):
+            if size // 2 < _SMALLEST or not is_out_of_memory(error):
                 raise
             size //= 2
-
-
-def _is_memory_error(error: Exception) -> bool:
-    """The CPU's allocator raises a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch import nn
 from crucible.copies import duplicate
 from crucible.emission.handing import MAX_AUTOTUNE, Beside, called
 from crucible.errors import DeviceError, MisuseError
+from crucible.memory_errors import is_out_of_memory
 from crucible.products import tensors_in
 from crucible.tuning.bench import Stopwatch, race
 from crucible.tuning.exactness import Contestant, Yardstick
@@ -90,7 +91,9 @@ class _Inexact:
         try:
             yardstick = Yardstick.of(module, inputs)
             errors = {name: yardstick.errors(each) for name, each in contestants.items()} if yardstick else {}
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             nobody = {mode: _NO_ROOM for mode in contestants if mode != WRITTEN}
             return cls(nobody, nobody)
         if yardstick is None:

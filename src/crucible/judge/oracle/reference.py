@@ -41,6 +41,7 @@ from crucible.judge.oracle.gaps import (
 )
 from crucible.judge.oracle.noise import RoundedOperands
 from crucible.judge.oracle.recorded import Recording, record
+from crucible.memory_errors import is_out_of_memory
 from crucible.roofline import Work
 from crucible.shapes import set_in
 from crucible.syntax import tree_of
@@ -358,11 +359,11 @@ def blamed_on_task(path: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, CrucibleError, NotPlain):
+    except (CrucibleError, NotPlain):
         raise
     except (Exception, SystemExit) as error:
-        if "allocate memory" in str(error):
-            raise MemoryError(str(error)) from error
+        if is_out_of_memory(error):
+            raise
         line = _line_in(path, error)
         raise TaskError(
             f"{path}{f', line {line}' if line else ''}: {what} raises {type(error).__name__}: {error}{remedy(error)}"

@@ -16,6 +16,7 @@ from crucible.judge.oracle import without_dynamo
 from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict.verdict import to_json
+from crucible.memory_errors import is_out_of_memory
 
 
 def serve(channel: Channel) -> None:
@@ -111,8 +112,7 @@ def _as_error(error: BaseException) -> dict[str, str]:
         return {"kind": "task", "message": str(error)}
     if isinstance(error, JudgeError):
         return {"kind": "judge", "message": str(error)}
-    memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
-    reason = "the oracle ran out of memory: " if memory else "the oracle failed: "
+    reason = "the oracle ran out of memory: " if is_out_of_memory(error) else "the oracle failed: "
     return {"kind": "judge", "message": reason + (str(error).splitlines() or [type(error).__name__])[0]}
 
 

@@ -8,12 +8,11 @@ import traceback
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from crucible.judge.process.channel import Channel, ChannelClosed
 from crucible.judge.verdict import compiler_messages
 from crucible.judge.worker import building
 from crucible.judge.worker.worker import Worker
+from crucible.memory_errors import is_out_of_memory
 
 
 def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def _failure(error: BaseException, worker: Worker) -> dict[str, Any]:
         "not_covered": worker.not_covered,
         "faults": worker.faults(),
         "compiled_only": isinstance(error, building.CompiledOnly) or worker.watcher.compiled,
-        "out_of_memory": isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said,
+        "out_of_memory": is_out_of_memory(error, said),
         "forked": worker.watch.forked,
         "builds": [asdict(build) for build in worker.watcher.builds],
     }
