@@ -1,16 +1,18 @@
 """The tasks of a KernelBench level with sizes for the emulator, so that all of it can be judged without a GPU.
 
-    python benchmarks/small_level.py CHECKOUT LEVEL FOLDER [--only 5,36]
+    python benchmarks/small_level.py CHECKOUT LEVEL FOLDER [--only 5,36] [--dtype bfloat16]
     python benchmarks/judge_level.py FOLDER LEVEL ANOTHER --scale small
 
 FOLDER/levelN has the benchmark's own files with a `SMALL` behind: what is named as levels 1 to 3 name sizes goes to
-what `MOST` says where that is less. Networks that were made for one size of image keep it.
+what `MOST` says where that is less. Networks that were made for one size of image keep it. With a dtype the module and
+its inputs are in that.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,21 @@ OTHERWISE = {
     "100_HingeLoss": {"batch_size": 48, "input_shape": 48},  # one along the other
 }
 """By how a task's name begins."""
+CAST = """
+
+_inputs = get_inputs
+
+
+class Model(Float32Model):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.to(torch.{dtype})
+
+
+def get_inputs():
+    return [x.to(torch.{dtype}) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in _inputs()]
+"""
+"""Behind a task whose `Model` is called `Float32Model`."""
 
 
 def main() -> None:
@@ -86,12 +103,19 @@ def main() -> None:
     parser.add_argument("level", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="numbers of tasks")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     args = parser.parse_args()
     place = args.folder / f"level{args.level}"
     place.mkdir(parents=True, exist_ok=True)
     for file in task_files(args):
         text = file.read_text()
-        (place / file.name).write_text(f"{text.rstrip()}\n\nSMALL = {sizes(text, file.name)}\n")
+        cast = text if args.dtype == "float32" else in_dtype(text, args.dtype)
+        (place / file.name).write_text(f"{cast.rstrip()}\n\nSMALL = {sizes(text, file.name)}\n")
+
+
+def in_dtype(text: str, dtype: str) -> str:
+    """The task whose module and inputs are cast."""
+    return re.sub(r"\bModel\b", "Float32Model", text).rstrip() + "\n" + CAST.format(dtype=dtype)
 
 
 def sizes(text: str, name: str = "") -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from crucible.task import Task
 from support import NIGHTLY, write
@@ -100,6 +102,19 @@ def test_a_level_is_given_sizes_for_the_emulator(
     assert small.read_text().startswith(file.read_text())
     sizes = {"batch_size": batch, "out_channels": 16, "height": wide, "width": wide, "N": 56}
     assert Task.load(small).small == {**sizes, "input_shape": (300,), "hidden_layer_sizes": [72, 8]}
+
+
+def test_a_level_is_cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever class its text names, as those with `super(Model, self)` do."""
+    text = TASK.format(made="self.linear(x)").replace("super()", "super(Model, self)")
+    assert "super(Model, self)" in text
+    write(tmp_path / "checkout/level2/7_Cast.py", text)
+    command = ["small_level.py", str(tmp_path / "checkout"), "2", str(tmp_path / "small"), "--dtype", "bfloat16"]
+    monkeypatch.setattr(sys, "argv", command)
+    small_level.main()
+    task = runpy.run_path(str(tmp_path / "small/level2/7_Cast.py"))
+    (x,) = task["get_inputs"]()
+    assert x.dtype == task["Model"](*task["get_init_inputs"]())(x).dtype == torch.bfloat16
 
 
 def test_what_a_judge_takes_is_known_of_weights_inputs_and_what_is_made(tmp_path: Path) -> None:
