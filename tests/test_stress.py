@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -206,6 +207,30 @@ def test_expanded_cotangents_have_nothing_where_a_kink_is_near(tmp_path: Path) -
     x, weight, bias = (t.double() for t in (case.inputs[0], case.state["each.weight"], case.state["each.bias"]))
     on = (torch.nn.functional.linear(x, weight, bias) > 0) * cotangent
     torch.testing.assert_close(case.gradients["each.bias"].values, on.sum((0, 1, 2)), check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "times"),
+    [("float32", 1e3, 1024.0), ("bfloat16", 1e3, 1024.0), ("float16", 1e-2, 1024.0), ("float16", 10, 32.0)],
+)
+def test_cotangents_grow_as_far_as_gradients_have_room(tmp_path: Path, dtype: str, size: float, times: float) -> None:
+    """Float16 ends at 65504. A gradient here is the sum of 108 terms or so."""
+    asked = _scaled_cotangents(tmp_path, dtype, size)
+    assert [one["factor"] for one in asked["cases"] if one["rule"] == "scaled cotangent"] == [times]
+
+
+def test_where_gradients_fill_float16_cotangents_stay(tmp_path: Path) -> None:
+    """Twice as large already an exact copy would have infinities."""
+    asked = _scaled_cotangents(tmp_path, "float16", 2e3)
+    assert "scaled cotangent" not in {one["rule"] for one in asked["cases"]}
+    assert "overflow" in asked["left_out"]["scaled cotangent"]
+
+
+def _scaled_cotangents(tmp_path: Path, dtype: str, size: float) -> dict[str, Any]:
+    layer = f"\n        self.times = nn.Parameter(torch.ones(6, dtype=torch.{dtype}))\n"
+    body = f"{layer}    def forward(self, x):\n        return x * self.times\n"
+    inputs = f"(torch.randn(batch, 3, 6, 6) * {size}).to(torch.{dtype})"
+    return prepared(tmp_path, source(body, inputs), training=True, contract="tf32").stress(60)
 
 
 def test_where_each_output_is_near_a_kink_nothing_is_expanded(tmp_path: Path) -> None:
