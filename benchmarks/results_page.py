@@ -397,10 +397,10 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "judged_level2_small_bf16_cpu": (
         "KernelBench level 2 in bfloat16, judged without a GPU",
-        "The same with modules and inputs in bfloat16 (`small_level.py --dtype bfloat16`). PyTorch has no average pool of "
-        "volumes in bfloat16 on a CPU, which is worked round in a reference and leaves a candidate unjudged. Tiny inputs "
-        "of 3: a sum whose rounding to bfloat16 is a tie in one channel, which what is below it breaks where the "
-        "convolution's result is not rounded first.",
+        "The same with modules and inputs in bfloat16 (`small_level.py --dtype bfloat16`). PyTorch has no average pool "
+        "of volumes in bfloat16 on a CPU, which is worked round in a reference and leaves a candidate unjudged. Tiny "
+        "inputs of 3: a sum whose rounding to bfloat16 is a tie in one channel, which what is below it breaks where "
+        "the convolution's result is not rounded first.",
         _judged,
     ),
     "judged_level1_small_cpu": (
