@@ -350,6 +350,14 @@ def test_float16_stays_since_sums_of_weights_may_leave_its_range() -> None:
     assert not fold(trace(module.half(), [drawn(5, 8).half()]), FREE).notes
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_norm_of_halves_keeps_its_statistics(dtype: torch.dtype) -> None:
+    """Which are of float32 there: in float16 a variance of 256 squared would be infinite."""
+    module, x, _ = PATTERNS["a batch norm less its own mean"]()
+    assert not fold(trace(module.to(dtype), [x.to(dtype)])).notes
+    assert fold(trace(module.float(), [x.float()])).notes
+
+
 def test_small_kernels_must_be_worth_it() -> None:
     """Borders take a slice, a sum and a difference each; a mean of all reads takes none of them."""
     for conv, pays in ((nn.ConvTranspose2d(3, 4, 3), True), (nn.ConvTranspose2d(3, 4, 3, padding=1), False)):
