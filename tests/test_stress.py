@@ -20,7 +20,7 @@ from crucible.judge.oracle.oracle import Oracle
 from crucible.judge.oracle.stress import CONTENTS, at_boundaries, changed, repeated
 from crucible.judge.verdict.stressed import NOT_TRIED, RIGHT
 from crucible.judge.verdict.verdict import Fragile, Wrong, from_json, to_json
-from support import CHEATS, TESTS, claims, some
+from support import CHEATS, TESTS, claims, some, write
 from test_cheats import check, expectation
 from test_oracle import prepared, returning, source
 
@@ -231,6 +231,24 @@ def _scaled_cotangents(tmp_path: Path, dtype: str, size: float) -> dict[str, Any
     body = f"{layer}    def forward(self, x):\n        return x * self.times\n"
     inputs = f"(torch.randn(batch, 3, 6, 6) * {size}).to(torch.{dtype})"
     return prepared(tmp_path, source(body, inputs), training=True, contract="tf32").stress(60)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_exact_copy_in_16_bits_passes(dtype: str, tmp_path: Path) -> None:
+    """Of a bias in front of a batch norm the gradient is what rounding leaves, which depends on layouts of cotangents."""
+    body = (
+        f"\n        self.conv, self.norm = nn.Conv2d(3, 8, 3).to(torch.{dtype}), nn.BatchNorm2d(8).to(torch.{dtype})\n"
+        "    def forward(self, x):\n        return self.norm(self.conv(x))\n"
+    )
+    text = source(body, f"torch.randn(8, 3, 40, 40).to(torch.{dtype})")
+    task, copy = (
+        write(tmp_path / "reference.py", text),
+        write(tmp_path / "c.py", text.replace("class Model", "class ModelNew")),
+    )
+    (verdict,) = crucible.judge(task, [copy], training=True, device="cpu", seed=5, limits=LIMITS).verdicts
+    assert verdict.evaluation, verdict.outcome.words
+    tried = {one.rule for one in verdict.stress if one.came == RIGHT}
+    assert {"scaled cotangent", "strided cotangent", "expanded cotangent"} <= tried
 
 
 def test_where_each_output_is_near_a_kink_nothing_is_expanded(tmp_path: Path) -> None:

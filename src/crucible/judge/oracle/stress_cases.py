@@ -178,13 +178,12 @@ class StressMaker:
     def _of_cotangents(self, case: Case) -> Iterator[Stress]:
         """Cotangents of another size and other strides."""
         yield from self._each(("scaled cotangent", self._scaled), base=case)
-        if any(c.dim() > 1 for c in case.cotangents):
-            yield Stress("strided cotangent", LAYOUTS[TRANSPOSED], case, cotangent=TRANSPOSED, forward=False)
+        yield from self._each(("strided cotangent", self._strided), base=case)
         ones = [_expanded(c, s) for c, s in zip_longest(case.cotangents, case.silent, fillvalue=torch.empty(0))]
         if not any(c.any() for c in ones):
             self.left_out["expanded cotangent"] = "every output that an item has is near a kink in one of them"
             return
-        expanded = self._case(case, cotangents=ones, watched=False)
+        expanded = self._case(case, cotangents=_as_they_lie(case, ones, EXPANDED), watched=False)
         if self._answer("expanded cotangent", expanded, like=case):
             how = "one number for every element, stride 0, as the gradient of a sum is"
             if not all(c.all() for c in ones):
@@ -203,6 +202,17 @@ class StressMaker:
                 )
         self.left_out["scaled cotangent"] = f"gradients overflow {factor * HEADROOM:g} times as large"
         return None
+
+    def _strided(self, case: Case) -> Stress | None:
+        """A case's own cotangents, laid out otherwise."""
+        if not any(c.dim() > 1 for c in case.cotangents):
+            return None
+        laid = _as_they_lie(case, case.cotangents, TRANSPOSED)
+        if laid is not case.cotangents:
+            like, case = case, self._case(case, cotangents=laid, watched=False)
+            if not self._answer("strided cotangent", case, like=like):
+                return None
+        return Stress("strided cotangent", LAYOUTS[TRANSPOSED], case, cotangent=TRANSPOSED, forward=False)
 
     def _step(self, case: Case) -> Stress | None:
         """The weights of another case, where an optimizer's step brings them."""
@@ -363,6 +373,14 @@ def _expanded(cotangent: torch.Tensor, silent: torch.Tensor) -> torch.Tensor:
         item = ones[:1].numel() if ones.dim() else 1
         ones.view(-1, item)[:, silent % item] = 0
     return ones
+
+
+def _as_they_lie(case: Case, cotangents: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
+    """In 16 bits what is allowed is measured of cotangents as they lie: where channels are last or one number is all of
+    them, PyTorch's batch norm on a CPU leaves 15 times as much of the gradient of a bias in front of it."""
+    if all(gradient.dtype.itemsize >= 4 for gradient in case.gradients.values()):
+        return cotangents
+    return [laid_out(c, layout) for c in cotangents]
 
 
 def _size(expected: Expected) -> float:
