@@ -235,7 +235,7 @@ def _scaled_cotangents(tmp_path: Path, dtype: str, size: float) -> dict[str, Any
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_an_exact_copy_in_16_bits_passes(dtype: str, tmp_path: Path) -> None:
-    """Of a bias in front of a batch norm the gradient is what rounding leaves, which depends on layouts of cotangents."""
+    """Of a bias in front of a batch norm the gradient is what rounding leaves, and that depends on strides."""
     body = (
         f"\n        self.conv, self.norm = nn.Conv2d(3, 8, 3).to(torch.{dtype}), nn.BatchNorm2d(8).to(torch.{dtype})\n"
         "    def forward(self, x):\n        return self.norm(self.conv(x))\n"
