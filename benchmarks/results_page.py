@@ -406,8 +406,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "judged_level2_small_fp16_cpu": (
         "KernelBench level 2 in float16, judged without a GPU",
         "The same in float16. A first run convicted 5 of 20, exact copies too, by cotangents 1024 times as large, "
-        "which leave float16's range; and 15 had a variance in float16. Equal numbers in front of 79's norm, and tiny "
-        "ones in front of 52's, are not explained yet.",
+        "which leave float16's range; and 15 had a variance in float16. Left are equal numbers in front of 79's norm "
+        "(its mean's rounding) and tiny ones in front of 52's.",
         _judged,
     ),
     "judged_level1_small_cpu": (
