@@ -214,7 +214,7 @@ def test_expanded_cotangents_have_nothing_where_a_kink_is_near(tmp_path: Path) -
     [("float32", 1e3, 1024.0), ("bfloat16", 1e3, 1024.0), ("float16", 1e-2, 1024.0), ("float16", 10, 32.0)],
 )
 def test_cotangents_grow_as_far_as_gradients_have_room(tmp_path: Path, dtype: str, size: float, times: float) -> None:
-    """Float16 ends at 65504. A gradient here is the sum of 108 terms or so."""
+    """Float16 ends at 65504. A gradient here is the sum of 144 terms."""
     asked = _scaled_cotangents(tmp_path, dtype, size)
     assert [one["factor"] for one in asked["cases"] if one["rule"] == "scaled cotangent"] == [times]
 
@@ -241,10 +241,8 @@ def test_an_exact_copy_in_16_bits_passes(dtype: str, tmp_path: Path) -> None:
         "    def forward(self, x):\n        return self.norm(self.conv(x))\n"
     )
     text = source(body, f"torch.randn(8, 3, 40, 40).to(torch.{dtype})")
-    task, copy = (
-        write(tmp_path / "reference.py", text),
-        write(tmp_path / "c.py", text.replace("class Model", "class ModelNew")),
-    )
+    task = write(tmp_path / "reference.py", text)
+    copy = write(tmp_path / "c.py", text.replace("class Model", "class ModelNew"))
     (verdict,) = crucible.judge(task, [copy], training=True, device="cpu", seed=5, limits=LIMITS).verdicts
     assert verdict.evaluation, verdict.outcome.words
     tried = {one.rule for one in verdict.stress if one.came == RIGHT}
