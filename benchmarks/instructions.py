@@ -21,7 +21,7 @@ from torch.utils.cpp_extension import load_inline
 from crucible import hardware
 from crucible.target import sm90
 
-COLUMNS = (72, 128, 256)
+COLUMNS = (8, 16, 24, 32, 40, 48, 56, 64, 72, 96, 128, 256)
 TAPS, STEPS, ROUNDS, BLOCKS = 18, 4, 64, 132
 PLACES = (0, 1, 40, 41)
 """Of P38's taps, in positions of 16 bytes."""

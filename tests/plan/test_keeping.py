@@ -41,7 +41,7 @@ class Streamed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made, self.scale = nn.Conv2d(64, 16, 5), nn.Parameter(torch.rand(16, 1, 1) + 0.5)
+        self.made, self.scale = nn.Conv2d(64, 24, 5), nn.Parameter(torch.rand(24, 1, 1) + 0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.gelu(self.made(x)) * self.scale

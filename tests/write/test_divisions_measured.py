@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from crucible.tuning.search import questions
 from support import some
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import sweep  # noqa: E402
+
 MEASURED: dict[str, dict[str, dict[str, float]]] = json.loads(
     (ROOT / "benchmarks/results/divisions_h200.json").read_text()
 )["modules"]
@@ -52,6 +57,31 @@ def test_the_division_that_is_taken_is_near_the_fastest(module: str) -> None:
     for name in set(MEASURED[module]) - NOT_TIMED - kept:
         taken, measured = words(ways(asked[name], H200, 1)[0]), MEASURED[module][name]
         assert measured[taken] <= SLOWEST * min(measured.values()), (name, taken, measured)
+
+
+AGAIN: dict[str, dict[str, dict[str, float]]] = json.loads(
+    (ROOT / "benchmarks/results/divisions_again_h200.json").read_text()
+)["modules"]
+SHAPES = {shape.name.replace(", ", "_").replace(" ", "_"): shape for shape in (*sweep.SHAPES, *sweep.FURTHER)}
+
+
+def box_of(way: Way) -> str:
+    """As this record has it, up to the channels."""
+    return f"{type(way).__name__} {'x'.join(map(str, way.box))} channels {way.channels}"
+
+
+@pytest.mark.parametrize("name", sorted(set(AGAIN) & set(SHAPES)))
+def test_of_divisions_that_two_estimates_chose_a_fast_one_is_taken(name: str) -> None:
+    """Layers of the sweep, forward and for the input's gradient."""
+    batch, size = sweep.SIZES["full"][SHAPES[name].rank]
+    x = torch.empty(batch, SHAPES[name].channels, *size, device="meta", requires_grad=True)
+    plan = fuse(trace(nn.Sequential(SHAPES[name].layer(), nn.ReLU()).to("meta"), [x]), tf32=True, gpu=H200)
+    taken = {each.name: box_of(ways(each, H200, 1)[0]) for each in questions(plan) if isinstance(each, Multiplying)}
+    known = {kernel: times for kernel, times in AGAIN[name].items() if kernel in taken}
+    assert known
+    for kernel, times in known.items():
+        ms = next(time for way, time in times.items() if way.startswith(taken[kernel]))
+        assert ms <= SLOWEST * min(times.values()), (kernel, taken[kernel], times)
 
 
 class Chained(nn.Module):

@@ -116,3 +116,13 @@ def test_walks_count_functions_that_do_not_branch_and_share_few_channels() -> No
 
     assert clocks(64, 400) > 2 * clocks(64, 0)
     assert clocks(16, 400) < 0.5 * clocks(64, 400)
+
+
+INSTRUCTIONS = json.loads((ROOT / "benchmarks/results/instructions_h200.json").read_text())["clocks"]
+
+
+@pytest.mark.parametrize("columns", [8, 16, 24, 32, 40, 48, 56, 64, 72, 96, 128, 256])
+def test_instructions_of_few_columns_wait_for_their_rows_from_shared_memory(columns: int) -> None:
+    """Of two warpgroups at once, whose instructions follow each other without a gap."""
+    estimated = cost.warpgroup_products(machine_of(H200), columns, rows=64)
+    assert estimated == pytest.approx(INSTRUCTIONS[f"n_{columns}_groups_2"], rel=0.01)

@@ -78,6 +78,11 @@ def tiles_times(m: Machine, *, is_exact: bool, phased: bool, halves: bool = Fals
     return m.warps.exact_phased_times if phased else m.warps.exact_times
 
 
+def tiles_against(m: Machine, *, is_exact: bool, streams: bool) -> float:
+    """The same beside, where they are chosen instead of streams."""
+    return m.warps.beside_streams_times if streams and not is_exact else 1
+
+
 def sector_traffic(m: Machine, sectors: float) -> float:
     """For sectors that are copied."""
     return sectors * SECTOR_BYTES / m.sm.copied_bytes
@@ -162,7 +167,7 @@ def _schedulers(m: Machine) -> float:
 # warpgroups
 
 
-def warpgroup_products(m: Machine, columns: int, rows: int) -> float:
+def warpgroup_products(m: Machine, columns: float, rows: int) -> float:
     """Of an instruction: of tensor cores, or of shared memory where both operands come from there."""
     return max(m.sm.column_clocks * columns, (columns + rows) * SECTOR_BYTES / m.sm.shared_bytes)
 
@@ -192,7 +197,7 @@ def walked_plane(
     chains = m.chains
     each = chains.fetching_instructions if sums or (in_bulk and loads) else chains.element_instructions
     if not in_bulk:
-        each = chains.row_instructions + loads * chains.row_load_instructions
+        each = chains.row_instructions + max(loads * chains.row_load_instructions, sums * chains.row_sum_instructions)
     each += slots * chains.slot_instructions + functions
     chained = columns * finished * each / m.sm.issued + m.walks.chain_clocks
     return max(multiplied, (multiplied + chained) / groups, staged, moved)
@@ -337,24 +342,27 @@ def streamed_windows(m: Machine, rounds: int, waits: int, elements: int) -> floa
 
 
 def streamed_plane(
-    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, tensors: int, loads: int, slots: int, sums: int,
-    crossings: int, apart: bool, written: float, exact: bool,
+    m: Machine, stages: Iterable[Stage], *, rows: int, made: int, kept: float, tensors: int, loads: int, slots: int,
+    sums: int, crossings: int, apart: bool, written: float, exact: bool,
 ) -> float:  # fmt: skip
-    """For a plane of so many outputs, of whose channels so many sums are taken. What is staged passes shared memory
+    """For a plane of so many outputs, of whose channels so many sums are taken; of those beyond a row's end, which are
+    not kept, functions alone take time, where other lanes of a warp have some. What is staged passes shared memory
     twice, coming from L1 and going in. Chains hold tensor cores up, where the other warpgroup is at its own; rows of
     what they load may lie apart from sectors."""
     chains, streams = m.chains, m.streams
+    each = chains.fetching_instructions if sums else chains.element_instructions
     functions = made * chains.slot_instructions * slots / m.sm.issued
-    own = made * (chains.element_instructions * tensors + streams.crossing_instructions * crossings) / m.sm.issued
+    own = kept * (each * tensors + streams.crossing_instructions * crossings) / m.sm.issued
     cores, issued = own + functions * (1 if sums else streams.chain_share), own + functions
+    weight_times = m.sm.l2_times * (streams.exact_weight_times if exact else streams.weight_times)
     passed = moved = waited = 0.0
     for stage in stages:
-        cores += phase_products(m, stage.products, stage.columns) + stage.steps * streams.stage_clocks
+        cores += stage.products * warpgroup_products(m, stage.columns, rows) + stage.steps * streams.stage_clocks
         operands = (rows + stage.columns) * SECTOR_BYTES / m.sm.shared_bytes
         passed += stage.products * operands + stage.passed + stage.weights / m.sm.shared_bytes
         issued += stage.elements * streams.staged_instructions / m.sm.issued
         waited += stage.steps * stage.waited
-        moved += stage.read + stage.weights / (streams.exact_weight_times if exact else m.sm.l2_times)
+        moved += stage.read + stage.weights / weight_times
     moved += SECTOR_BYTES * tensors * written
     loaded = made * loads * (streams.apart_clocks if apart else streams.loaded_clocks) / m.sm.issued
     return overlapping(m, (cores, passed, issued, waited, loaded, moved / m.sm.streamed_bytes))

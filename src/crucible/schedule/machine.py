@@ -69,6 +69,9 @@ class Chains:
     with 2 x 32 to 5 x 32 positions). From: divisions_h200.json."""
     row_load_instructions: float = 60
     """instructions: the same for each tensor that it loads (200 with one). From: divisions_h200.json."""
+    row_sum_instructions: float = 21
+    """instructions: the same for each sum of its channels, beside which tensors come (162 us with two sums, 137
+    without). From: divisions_again_h200.json."""
     slot_instructions: float = 4
     """instructions: that one of a function which branches takes the place of, of one element after the other (CELU: 7).
     From: divisions_h200.json."""
@@ -96,6 +99,10 @@ class Warps:
     strided_times: float = 1.2
     """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in eight races,
     0.77 to 1.16 without. From: divisions_tf32_h100.json."""
+    beside_streams_times: float = 1.05
+    """times: what the rest says of tiles where float32 is rounded, against streams: estimates of 81 kernels by warps
+    were 0.77 times what they took, those of 194 streams 0.87. Against walks and phases it chose worse. From:
+    divisions_again_h200.json."""
     exact_times: float = 1.6
     """times: what the rest says of tiles that keep float32, whose words are split at each product: 1.4 to 1.76 by three
     products in nine tasks of level 2, 1.6 and 1.68 by two in 43 and 10. From: notes.md, "KernelBench level 2 at default
@@ -260,10 +267,13 @@ class Streams:
     """clocks: to load and to store a window of a unit of channels, by its instructions. From: not measured."""
     window_element_clocks: float = 50
     """clocks: the same for each of its elements in a plane. From: not measured."""
-    exact_weight_times: float = 8
-    """times: as fast as memory come weights where float32 is kept, which all blocks read in one order: with 2 estimates
-    of 35 divisions of seven convolutions were 1.2 times what they took, 0.15 apart (deviation of logarithms), with this
-    1.1 and 0.12. From: exact_streams_h200.json."""
+    weight_times: float = 3.5
+    """times: as fast as others from the L2 cache come weights, which all blocks read in one order: of 72 pairs of
+    divisions that were timed 17 are chosen wrongly with 3 or 3.5, 18 with 4, 19 with 2.5, 22 with 1. From:
+    divisions_again_h200.json."""
+    exact_weight_times: float = 4
+    """times: the same where float32 is kept: with 1 estimates of 35 divisions of seven convolutions were 1.2 times what
+    they took, 0.15 apart (deviation of logarithms), with this 1.1 and 0.12. From: exact_streams_h200.json."""
     crossing_instructions: float = 6
     """instructions: of an output's share in a reduction over channels. From: not measured."""
 

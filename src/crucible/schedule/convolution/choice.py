@@ -13,6 +13,7 @@ from crucible.schedule.convolution.questions import Multiplying, answered
 from crucible.schedule.convolution.tile_choice import tile
 from crucible.schedule.convolution.tiling import Tiling
 from crucible.schedule.convolution.warpgroup.divisions import for_warpgroups
+from crucible.schedule.convolution.warpgroup.streams import Streams
 
 
 def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
@@ -30,7 +31,8 @@ def chosen(conv: Convolution, gpu: Gpu) -> Tiling | None:
     warps = tile(conv.correlation, unit, gpu, pool, spread, tensors=tensors, chain_slots=slots)
     if warps is None or warpgroups is None:
         return warps or warpgroups
-    return warps if clocks(question, warpgroups) > clocks(question, warps) else warpgroups
+    against = cost.tiles_against(warps.machine, is_exact=conv.keeps_float32, streams=isinstance(warpgroups, Streams))
+    return warps if clocks(question, warpgroups) > against * clocks(question, warps) else warpgroups
 
 
 def least_clocks(conv: Convolution, gpu: Gpu) -> float | None:

@@ -484,8 +484,8 @@ class Streams(Tiling):
         positions = self.tiles * GROUPS * TILE * math.prod(self.of.phases)
         return cost.streamed_plane(
             self.machine, map(self._stage, self.parts), rows=TILE, made=positions * self.channels,
-            tensors=self.tensors, loads=self.loads, slots=self.chain_slots, sums=self.sums, crossings=self.crossings,
-            apart=self.of.axes[-1].outputs * item % 32 > 0,
+            kept=math.prod(box) * channels, tensors=self.tensors, loads=self.loads, slots=self.chain_slots,
+            sums=self.sums, crossings=self.crossings, apart=self.of.axes[-1].outputs * item % 32 > 0,
             written=written_sectors(box, outer, item, partly) * channels, exact=self.exact,
         )  # fmt: skip
 
