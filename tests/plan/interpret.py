@@ -254,7 +254,7 @@ def _moments(step: Fused, conv: Convolution, known: Tensors, made: torch.Tensor)
     around = torch.from_numpy(evaluate_program(program, storages)[step.aside.names[0]])
     space = tuple(range(2, made.dim()))
     off = made.detach() - around.reshape(-1, *(1 for _ in space))
-    return [around, off.sum(space), off.square().sum(space)]
+    return [around, off.sum(space), off.square().sum(space)][: len(step.aside.names)]
 
 
 def _left(pool: Windows, product: Array, values: dict[str, Array]) -> Array:

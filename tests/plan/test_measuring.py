@@ -88,6 +88,7 @@ def test_norms_by_moments_are_what_they_were(name: str) -> None:
     plan = check(make().train(), torch.randn(shape) + 1, gradients=False)
     conv, readers = measured(plan)
     assert readers and all(conv.result in {each.operands[n] for n in each.operands} for each in readers)
+    assert conv.aside and len(conv.aside.names) == 3
 
 
 @pytest.mark.usefixtures("pays")
@@ -132,6 +133,28 @@ def test_a_result_that_others_read_is_written() -> None:
     plan = check(Read(), torch.randn(2, 3, 8, 8), gradients=False)
     conv, readers = measured(plan)
     assert readers and not conv.unwritten
+
+
+class Mean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(self.conv(x))
+        return y, y.mean((2, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pays", "no_faults")
+def test_a_mean_asks_for_no_squares() -> None:
+    x = torch.randn(2, 3, 9, 8) + 3
+    conv, _ = measured(check(Mean(), x, gradients=False))
+    assert conv.aside and [each.removeprefix(conv.result) for each in conv.aside.names] == ["_near", "_off"]
+    module = Mean()
+    found, wanted = crucible.fuse(module, x, emulate=True)(x), module(x)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one - other).norm() <= 3e-3 * other.norm()  # TF32
 
 
 REFUSED: dict[str, Callable[..., torch.Tensor]] = {

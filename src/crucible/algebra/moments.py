@@ -1,7 +1,7 @@
 """Moments: what the first pass of a norm needs of a tensor, taken where the tensor is made.
 
 For each channel of each image they are the sum, over space, of how far its values are off a number near them, and the
-sum of the squares of that. The sum of any polynomial of degree two over the same values is made of them, whatever its
+sum of the squares of that, unless means are all that is asked for. The sum of any polynomial of degree two over the same values is made of them, whatever its
 coefficients are, as long as these are one number for a channel of an image: with h = near + u,
 
     sum of f(h) = elements * f(near) + f'(near) * sum of u + f'' / 2 * sum of u * u
@@ -32,13 +32,14 @@ POLYNOMIAL = frozenset({"add", "sub", "mul", "square", "neg", "fma"})
 class Moments:
     """Of a tensor [N, C, *space] without gaps: the tensors that hold them, float32."""
 
-    names: tuple[str, str, str]
-    """`near` [C]; sums [N, C] of what values are off it; and of the squares."""
+    names: tuple[str, ...]
+    """`near` [C]; sums [N, C] of what values are off it; and perhaps of the squares."""
 
     def types(self, shape: Sequence[int]) -> dict[str, TensorType]:
         """Of these tensors, for a tensor of a shape."""
-        shapes = (tuple(shape[1:ROWS]), tuple(shape[:ROWS]), tuple(shape[:ROWS]))
-        return {name: TensorType(of, contiguous(of), "float32") for name, of in zip(self.names, shapes, strict=True)}
+        near, *sums = self.names
+        shapes = {near: tuple(shape[1:ROWS]), **dict.fromkeys(sums, tuple(shape[:ROWS]))}
+        return {name: TensorType(of, contiguous(of), "float32") for name, of in shapes.items()}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Given:
 
     operand: str
     """Of the program: the tensor that they are of."""
-    moments: tuple[Operand, Operand, Operand]
+    moments: tuple[Operand, ...]
     """Laid over the program's space, with strides of 0 along the tensor's."""
     elements: int
     """Of a channel of an image."""
@@ -58,7 +59,7 @@ class Given:
         return self.moments
 
 
-def given(program: Program, operand: str, shape: Sequence[int], names: tuple[str, str, str]) -> Given | None:
+def given(program: Program, operand: str, shape: Sequence[int], names: Sequence[str]) -> Given | None:
     """How a program takes moments of an operand, a tensor of this shape. None where its first sums are not made of
     them, or where its dims are not the tensor's."""
     elements = math.prod(shape[ROWS:])
@@ -67,12 +68,18 @@ def given(program: Program, operand: str, shape: Sequence[int], names: tuple[str
         return None
     moments = tuple(
         Operand(name, "float32", strides, _is_shared(strides, program.shape), constant=True)
-        for name, strides in zip(names, laid, strict=True)
+        for name, strides in zip(names, laid, strict=False)
     )
-    found = Given(operand, (moments[0], moments[1], moments[2]), elements)
+    found = Given(operand, moments, elements)
     due = phases(program)
     first = {each.name for each in program.reductions if due[each.name] == 0}
     return found if first and first <= {each.name for each in _sums(program, found)} else None
+
+
+def asks_for_squares(program: Program, of: Given) -> bool:
+    """Whether a sum that is made of moments is more than a mean."""
+    leaf = program.operand(of.operand).leaf
+    return any(number(_slopes(each.expr, leaf)[1]) != 0 for each in _sums(program, of))
 
 
 def without_elements(program: Program, of: Given) -> tuple[tuple[Program, ...], tuple[Buffer, ...]]:
@@ -158,11 +165,11 @@ def _slopes(expr: Expr, leaf: Expr) -> tuple[Expr, Expr]:
 def _made(program: Program, of: Given, reduction: Reduction) -> Expr:
     """What it is made of, for a channel of an image."""
     leaf = program.operand(of.operand).leaf
-    near, total, squares = (each.leaf for each in of.moments)
+    near, total, *squares = (each.leaf for each in of.moments)
     slope, bend = _slopes(reduction.expr, leaf)
     value, slope = (substitute(each, {leaf: near}) for each in (reduction.expr, slope))
     made = value * float(of.elements) + slope * total
-    (found,) = simplify(made if number(bend) == 0 else made + bend * 0.5 * squares).exprs
+    (found,) = simplify(made if number(bend) == 0 else made + bend * 0.5 * squares[0]).exprs
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, MutableMapping, Sequence
 from dataclasses import replace
 
 from crucible.algebra.convolution.fused import Convolution
-from crucible.algebra.moments import Given, Moments, given
+from crucible.algebra.moments import Given, Moments, asks_for_squares, given
 from crucible.algebra.program import Program
 from crucible.gpus import Gpu
 from crucible.graph import TensorType
@@ -19,6 +19,9 @@ from crucible.plan.steps import Fused, Step
 from crucible.schedule import cost, pays
 from crucible.schedule.convolution.choice import least_clocks
 from crucible.schedule.machine import machine_of
+
+MEAN, ALL = ("near", "off"), ("near", "off", "off_squared")
+"""What a mean is made of; and what every sum of a polynomial of degree two is."""
 
 
 def with_moments_taken(
@@ -34,11 +37,11 @@ def with_moments_taken(
     for place, step in enumerate(found):
         if not isinstance(step, Fused) or not isinstance(step.compute, Convolution) or not measurable(step.compute):
             continue
-        moments = _named(step, lambda name: name)
-        readers = [n for n, each in enumerate(found) if _taken(each, step, moments, gpu)]
-        if not readers or not _pays(step.compute, moments, len(readers) * step.type.bytes, gpu):
+        readers = [n for n, each in enumerate(found) if _taken(each, step, _named(step, ALL), gpu)]
+        words = ALL if any(_asks_for_squares(found[n], step, gpu) for n in readers) else MEAN
+        if not readers or not _pays(step.compute, _named(step, words), len(readers) * step.type.bytes, gpu):
             continue
-        moments = _named(step, new_name)
+        moments = _named(step, words, new_name)
         measuring = replace(step, aside=moments, product_alone=_is_alone(step, moments, gpu))
         found[place] = measuring
         types.update(measuring.measured)
@@ -67,9 +70,8 @@ def _asks_for_sums(step: Step, tensor: str) -> bool:
     return of_rows and is_graded_alone(step, tensor)
 
 
-def _named(step: Fused, new_name: Callable[[str], str]) -> Moments:
-    near, total, squares = (new_name(f"{step.result}_{word}") for word in ("near", "off", "off_squared"))
-    return Moments((near, total, squares))
+def _named(step: Fused, words: Sequence[str], new_name: Callable[[str], str] = str) -> Moments:
+    return Moments(tuple(new_name(f"{step.result}_{word}") for word in words))
 
 
 def _taken(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Given | None:
@@ -83,6 +85,12 @@ def _taken(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Given | None:
     found = given(program, reading[0].name, of.type.shape, moments.names)
     of_rows = all(program.is_per_row(each) for each in program.results)
     return found if found and (of_rows or reads_again(program, gpu.sms)) else None
+
+
+def _asks_for_squares(step: Step, of: Fused, gpu: Gpu) -> bool:
+    taken = _taken(step, of, _named(of, ALL), gpu)
+    assert taken and isinstance(step, Fused) and isinstance(step.compute, Program)
+    return asks_for_squares(step.compute, taken)
 
 
 def _reading(step: Step, of: Fused, moments: Moments, gpu: Gpu) -> Fused:

@@ -98,10 +98,10 @@ def measuring(conv: Convolution, moments: Moments) -> Convolution:
     return replace(conv, operands=(*conv.operands, operand), reductions=sums)
 
 
-def _sums(value: Expr, near: Operand, moments: Moments) -> tuple[Reduction, Reduction]:
+def _sums(value: Expr, near: Operand, moments: Moments) -> tuple[Reduction, ...]:
     off = value - near.leaf
-    total, squares = (f"{name}_sum" for name in moments.names[1:])
-    return Reduction(total, "sum", off), Reduction(squares, "sum", off.square())
+    each = zip(moments.names[1:], (off, off.square()), strict=False)
+    return tuple(Reduction(f"{name}_sum", "sum", expr) for name, expr in each)
 
 
 def _totals(sums: Sequence[Reduction], shape: Sequence[int], moments: Moments) -> tuple[Result, ...]:
