@@ -357,6 +357,19 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
         "than before there was a kernel IR.",
         lambda record: f"```\n{before_and_after.told(record['cases'])}\n```",
     ),
+    "before_and_after_h200": (
+        "Two versions in turns, on H200s",
+        "All 143 in one call. Of the four two are noise (intervals of paired samples hold 1); the others are written "
+        "otherwise since: weights of a second turn begin at whole rows of banks, and instructions of few columns are "
+        "estimated by what they take.",
+        lambda record: f"```\n{before_and_after.told(record['cases'])}\n```",
+    ),
+    "before_and_after_again_h200": (
+        "And since, on H200s",
+        "What is written otherwise since the table above, the two that were noise in it, and one more: none takes "
+        "longer than before there was a kernel IR.",
+        lambda record: f"```\n{before_and_after.told(record['cases'])}\n```",
+    ),
     "rows_ahead_h100": (
         "Rows asked for ahead",
         "Streams with and without the next stage's rows asked for ahead to the L2 cache. Since then they are where the "

@@ -1,8 +1,9 @@
 """Moments: what the first pass of a norm needs of a tensor, taken where the tensor is made.
 
 For each channel of each image they are the sum, over space, of how far its values are off a number near them, and the
-sum of the squares of that, unless means are all that is asked for. The sum of any polynomial of degree two over the same values is made of them, whatever its
-coefficients are, as long as these are one number for a channel of an image: with h = near + u,
+sum of the squares of that, unless means are all that is asked for. The sum of any polynomial of degree two over the
+same values is made of them, whatever its coefficients are, as long as these are one number for a channel of an image:
+with h = near + u,
 
     sum of f(h) = elements * f(near) + f'(near) * sum of u + f'' / 2 * sum of u * u
 

@@ -80,7 +80,7 @@ def tiles_times(m: Machine, *, is_exact: bool, phased: bool, halves: bool = Fals
 
 def tiles_against(m: Machine, *, is_exact: bool, streams: bool) -> float:
     """The same beside, where they are chosen instead of streams."""
-    return m.warps.beside_streams_times if streams and not is_exact else 1
+    return m.choices.beside_streams_times if streams and not is_exact else 1
 
 
 def sector_traffic(m: Machine, sectors: float) -> float:

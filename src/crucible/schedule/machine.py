@@ -99,10 +99,6 @@ class Warps:
     strided_times: float = 1.2
     """times: what the rest says of a weight's gradient whose source is read with strides: 1.09 to 1.29 in eight races,
     0.77 to 1.16 without. From: divisions_tf32_h100.json."""
-    beside_streams_times: float = 1.05
-    """times: what the rest says of tiles where float32 is rounded, against streams: estimates of 81 kernels by warps
-    were 0.77 times what they took, those of 194 streams 0.87. Against walks and phases it chose worse. From:
-    divisions_again_h200.json."""
     exact_times: float = 1.6
     """times: what the rest says of tiles that keep float32, whose words are split at each product: 1.4 to 1.76 by three
     products in nine tasks of level 2, 1.6 and 1.68 by two in 43 and 10. From: notes.md, "KernelBench level 2 at default
@@ -380,6 +376,10 @@ class Choices:
     most_wide_taps: int = 32
     """taps: of such a convolution: with 125 its weight's gradient takes as long as PyTorch's. From:
     divisions_tf32_h100.json."""
+    beside_streams_times: float = 1.05
+    """times: what tiles by warps are estimated, where float32 is rounded, from which on streams are taken instead:
+    estimates of 81 kernels by warps were 0.77 times what they took, those of 194 streams 0.87. Against walks and phases
+    it chose worse. From: divisions_again_h200.json."""
     apart_times: float = 1.05
     """times: the estimate of a kernel that writes result and product, up to which the product is written alone: of both
     it says 0.88, of the product 1.35 times what it takes. From: notes.md, "Level 2 whole on H200s"."""
