@@ -118,12 +118,15 @@ def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(ROOT / "benchmarks"), str(tmp_path)])
     file = tmp_path / "turn"
 
+    def turn() -> str:
+        return file.read_text() if file.exists() else ""
+
     def go_on() -> bool:
-        before = file.read_text() if file.exists() else ""
+        before = turn()
         end = time.monotonic() + 60  # a busy CI took over 10 s to start it
-        while time.monotonic() < end and (not file.exists() or file.read_text() in ("", before)):
+        while (now := turn()) in ("", before) and time.monotonic() < end:  # empty while it is being written
             time.sleep(0.01)
-        return file.read_text() != before
+        return now not in ("", before)
 
     assert go_on()
     yield go_on
