@@ -3,8 +3,8 @@
     python benchmarks/instructions.py FILE
 
 Each way runs alone on all multiprocessors: weights in shared memory or in registers, inputs that begin at whole 128
-bytes or at the taps' places, by one warpgroup or two at once. Needs a GPU of compute capability 9.0; takes a minute and
-a half, most of it nvcc's.
+bytes or at the taps' places, by one warpgroup or two at once. Needs a GPU of compute capability 9.0; takes a minute
+at most, half of it nvcc's.
 """
 
 from __future__ import annotations

@@ -366,8 +366,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     ),
     "before_and_after_again_h200": (
         "And since, on H200s",
-        "What is written otherwise since the table above, the two that were noise in it, and one more: none takes "
-        "longer than before there was a kernel IR.",
+        "What is written otherwise since the table above, and the two that were noise in it: none takes longer "
+        "than before there was a kernel IR.",
         lambda record: f"```\n{before_and_after.told(record['cases'])}\n```",
     ),
     "rows_ahead_h100": (

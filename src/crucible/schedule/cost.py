@@ -79,7 +79,7 @@ def tiles_times(m: Machine, *, is_exact: bool, phased: bool, halves: bool = Fals
 
 
 def tiles_against(m: Machine, *, is_exact: bool, streams: bool) -> float:
-    """The same beside, where they are chosen instead of streams."""
+    """And by how much more where streams are what else could be chosen."""
     return m.choices.beside_streams_times if streams and not is_exact else 1
 
 

@@ -264,8 +264,8 @@ class Streams:
     window_element_clocks: float = 50
     """clocks: the same for each of its elements in a plane. From: not measured."""
     weight_times: float = 3.5
-    """times: as fast as others from the L2 cache come weights, which all blocks read in one order: of 72 pairs of
-    divisions that were timed 17 are chosen wrongly with 3 or 3.5, 18 with 4, 19 with 2.5, 22 with 1. From:
+    """times: as fast as others from the L2 cache come weights, which all blocks read in one order: of 63 kernels that
+    were timed in two divisions and more 14 take a slower one by 3 or 3.5, 15 by 4, 16 by 2.5, 19 by 1. From:
     divisions_again_h200.json."""
     exact_weight_times: float = 4
     """times: the same where float32 is kept: with 1 estimates of 35 divisions of seven convolutions were 1.2 times what
